@@ -1,0 +1,1 @@
+"""Entry points: configuration, command line, Ray job script, bench and report."""

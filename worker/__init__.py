@@ -1,0 +1,1 @@
+"""One machine's decoder, without Ray: GGUF files, tokenizer, models, kernels and the engine."""

@@ -1,0 +1,1 @@
+"""Continuous batching: requests in, completions out."""

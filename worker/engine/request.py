@@ -1,0 +1,32 @@
+"""A request: what the engine is asked to complete."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NewType
+
+from .sampling_params import SamplingParams
+
+RowId = NewType("RowId", int)
+"""A row's position in the dataset; with the job seed it keys the row's random draws."""
+
+Message = Mapping[str, Any]
+"""One chat message: ``role``, ``content`` and whatever else the template reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One row to complete. Exactly one of prompt, messages and prompt_token_ids is given.
+
+    Attributes:
+        row_id: comes back in the Completion; unique among the requests in flight.
+        prompt: plain text; special tokens in it stay text.
+        messages: a conversation for the chat template.
+        prompt_token_ids: ids as they are, no BOS added.
+        sampling: how to sample.
+    """
+
+    row_id: RowId
+    prompt: str | None = None
+    messages: Sequence[Message] | None = None
+    prompt_token_ids: Sequence[int] | None = None
+    sampling: SamplingParams = field(default_factory=SamplingParams)

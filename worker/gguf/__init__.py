@@ -1,0 +1,1 @@
+"""The GGUF file format: a validated memory-mapped reader and dequantisation."""

@@ -1,0 +1,1 @@
+"""Compiled kernels: pure functions of arrays and ints, each with a naive twin in tests."""

@@ -1,0 +1,1 @@
+"""Tokenizers, detokenizer and chat templates built from GGUF metadata."""
