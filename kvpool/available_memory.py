@@ -1,0 +1,54 @@
+"""Memory that this process can still take."""
+
+from pathlib import Path
+
+import psutil
+
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+def available_memory() -> int:
+    """Bytes this process can still take: the machine's, or its control groups' if fewer."""
+    machine = int(psutil.virtual_memory().available)
+    own = _own_cgroup(_OWN_CGROUP.read_text()) if _OWN_CGROUP.is_file() else "/"
+    return min([machine, *cgroup_headroom(_CGROUP_ROOT, own)])
+
+
+def cgroup_headroom(root: Path, own: str) -> list[int]:
+    """Bytes left under each limit from the group ``own`` up to ``root``.
+
+    Reads control groups version 2 (``memory.max``) and the version 1 limit at the root of the
+    memory controller, which is what a container sees of itself.
+    """
+    group = root / own.lstrip("/")
+    groups = [group, *(parent for parent in group.parents if parent.is_relative_to(root))]
+    pairs = [
+        (path / "memory.max", path / "memory.current", path / "memory.stat") for path in groups
+    ]
+    v1 = root / "memory"
+    pairs.append((v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat"))
+    return [
+        max(0, limit - _in_use(used, stat))
+        for path, used, stat in pairs
+        if (limit := _read_integer(path)) is not None
+    ]
+
+
+def _own_cgroup(listing: str) -> str:
+    """The version 2 group in ``/proc/self/cgroup``: the line that begins with ``0::``."""
+    return next((line[3:] for line in listing.splitlines() if line.startswith("0::")), "/")
+
+
+def _in_use(usage: Path, stat: Path) -> int:
+    """Bytes in use, without file pages that the kernel drops when memory runs short."""
+    lines = stat.read_text().splitlines() if stat.is_file() else []
+    counts = dict(line.split(maxsplit=1) for line in lines if " " in line)
+    droppable = int(counts.get("inactive_file", 0)) + int(counts.get("active_file", 0))
+    return max(0, (_read_integer(usage) or 0) - droppable)
+
+
+def _read_integer(path: Path) -> int | None:
+    """The number in a control file; None where there is no such file or no limit (``max``)."""
+    text = path.read_text().strip() if path.is_file() else ""
+    return int(text) if text.isdecimal() else None

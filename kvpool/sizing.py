@@ -1,0 +1,129 @@
+"""How many blocks each layer group gets, and whether this machine can hold them."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .available_memory import available_memory
+from .errors import PoolSizeError
+from .layer_group import LayerGroup
+
+DEFAULT_POOL_BYTES = 1 << 30
+"""1 GiB: a laptop of 8 GiB holds it beside a small model twice over. It is no share of the
+machine's memory on purpose: whether a row fits must not depend on the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLimits:
+    """What a pool's size follows from.
+
+    Attributes:
+        block_size: tokens a block.
+        max_num_seqs: most sequences that hold blocks at the same time.
+        max_num_batched_tokens: most tokens a step adds, over all sequences.
+        max_model_len: most tokens of one sequence.
+    """
+
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+
+    @property
+    def most_useful_blocks(self) -> int:
+        """Blocks of a full-attention group when every sequence is as long as can be."""
+        return self.max_num_seqs * self.blocks_for(self.max_model_len)
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold ``num_tokens`` tokens of one sequence."""
+        return -(-num_tokens // self.block_size)
+
+    def window_blocks(self, window: int) -> int:
+        """Most blocks that all sequences together can hold in a group with this window.
+
+        Before a chunk of c tokens, a sequence keeps the ``window - 1`` tokens before it: at
+        most ``blocks_for(window - 1) + 1 + blocks_for(c)`` blocks, wherever the borders fall.
+        """
+        chunks = self.max_num_batched_tokens // self.block_size + self.max_num_seqs
+        return self.max_num_seqs * (self.blocks_for(window - 1) + 1) + chunks
+
+    def longest_sequence(self, window: int | None, num_blocks: int) -> int:
+        """Most tokens a sequence can reach alone in a group of ``num_blocks`` blocks."""
+        if window is not None:
+            chunk = self.blocks_for(self.max_num_batched_tokens)
+            if num_blocks > self.blocks_for(window - 1) + chunk:
+                return self.max_model_len
+        return min(self.max_model_len, num_blocks * self.block_size)
+
+
+def blocks_from_tokens(
+    groups: Sequence[LayerGroup], num_tokens: int, limits: PoolLimits
+) -> tuple[int, ...]:
+    """Blocks of each group for a pool of ``num_tokens`` tokens, rounded up to whole blocks."""
+    return _blocks(groups, limits.blocks_for(num_tokens), limits)
+
+
+def blocks_from_bytes(
+    groups: Sequence[LayerGroup], budget: int, limits: PoolLimits
+) -> tuple[int, ...]:
+    """Blocks of each group for the largest pool within ``budget`` bytes.
+
+    Raises:
+        PoolSizeError: not one block of each group fits.
+    """
+
+    def size(count: int) -> int:
+        return pool_bytes(groups, _blocks(groups, count, limits), limits.block_size)
+
+    smallest = size(1)
+    if smallest > budget:
+        raise PoolSizeError(
+            f"kv_pool_bytes: {budget} bytes hold not even one block of {limits.block_size} tokens, "
+            f"which takes {smallest} bytes; raise kv_pool_bytes or lower block_size"
+        )
+    most = budget // min(group.block_bytes(limits.block_size) for group in groups)
+    return _blocks(groups, bisect_right(range(most + 1), budget, key=size) - 1, limits)
+
+
+def default_blocks(groups: Sequence[LayerGroup], limits: PoolLimits) -> tuple[int, ...]:
+    """As many blocks as the limits can use, within DEFAULT_POOL_BYTES."""
+    wanted = _blocks(groups, limits.most_useful_blocks, limits)
+    if pool_bytes(groups, wanted, limits.block_size) <= DEFAULT_POOL_BYTES:
+        return wanted
+    return blocks_from_bytes(groups, DEFAULT_POOL_BYTES, limits)
+
+
+def pool_bytes(groups: Sequence[LayerGroup], num_blocks: Sequence[int], block_size: int) -> int:
+    """Bytes of the K/V arrays of such a pool."""
+    return sum(
+        n * group.block_bytes(block_size) for group, n in zip(groups, num_blocks, strict=True)
+    )
+
+
+def check_memory(needed: int, setting: str, available: int | None = None) -> None:
+    """Refuse a pool that this machine cannot hold now.
+
+    Args:
+        needed: bytes of the pool once every block was written.
+        setting: the setting to lower, for the message.
+        available: bytes to compare with; None asks the machine.
+
+    Raises:
+        PoolSizeError: there is less memory than that.
+    """
+    available = available_memory() if available is None else available
+    if needed > available:
+        raise PoolSizeError(
+            f"{setting}: the KV pool needs {needed} bytes, this machine has {available} bytes "
+            f"available; lower {setting} or free memory"
+        )
+
+
+def _blocks(groups: Sequence[LayerGroup], full_blocks: int, limits: PoolLimits) -> tuple[int, ...]:
+    """``full_blocks`` a group; a window group no more than it can use."""
+    return tuple(
+        full_blocks
+        if group.window is None
+        else min(full_blocks, limits.window_blocks(group.window))
+        for group in groups
+    )
