@@ -1,0 +1,158 @@
+"""A GGUF model file, or the files of a split model, opened as one."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.errors import GGUFError, UnsupportedModelError
+
+from .header import Header, read_header
+from .layout import check_layout
+from .mapped_file import MappedFile
+from .metadata import Metadata
+from .quant_types import SUPPORTED_TYPES, supported_names
+from .shards import TENSORS_KEY, check_shard, other_shards
+from .tensor_info import TensorInfo
+from .wording import shown
+
+ARCHITECTURE_KEY = "general.architecture"
+
+
+class GGUFFile:
+    """A memory-mapped, validated GGUF model (versions 2 and 3, little-endian).
+
+    Once it is open, every tensor of the table is known to lie inside its file. Tensor bytes are
+    read from disk when they are touched.
+
+    Attributes:
+        path: the file named; for a split model the first shard.
+        version: of the format.
+        metadata: of the first shard.
+        tensors: all tensors by name, in the order of the files.
+        n_bytes: size of the file, or of all shards together.
+    """
+
+    def __init__(self, path: Path, files: list[MappedFile], headers: list[Header]) -> None:
+        self.path = path
+        self.version = headers[0].version
+        self.metadata: Metadata = headers[0].metadata
+        self.n_bytes = sum(file.size for file in files)
+        self.tensors: Mapping[str, TensorInfo] = MappingProxyType(_merge(files, headers))
+        self._files = files
+
+    @classmethod
+    def open(cls, path: Path | str, *, any_type: bool = False) -> "GGUFFile":
+        """Map a model and check its header against the size of the file.
+
+        Args:
+            path: the model; of a split model, its first shard.
+            any_type: open a model although tensors have types that cannot be dequantised, to
+                look at it.
+
+        Raises:
+            GGUFError: the file, or a shard of it, is missing or not sound.
+            UnsupportedModelError: a tensor has a type that is not supported.
+        """
+        path = Path(path)
+        files = [MappedFile(path)]
+        headers = [_read_checked(files[0], 0)]
+        first = headers[0].metadata
+        for number, sibling in enumerate(other_shards(path, first), start=1):
+            files.append(MappedFile(sibling))
+            headers.append(_read_checked(files[-1], number))
+            check_shard(sibling, headers[-1].metadata, number, first)
+        _check_architecture(first)
+        model = cls(path, files, headers)
+        _check_tensor_count(model)
+        if not any_type:
+            check_types(path, model.tensors.values())
+        return model
+
+    def tensor(self, name: str, shape: tuple[int, ...] | None = None) -> TensorInfo:
+        """Look a tensor up, and check its shape (NumPy order) if one is given.
+
+        Raises:
+            GGUFError: the tensor is missing, or has another shape.
+        """
+        info = self.tensors.get(name)
+        if info is None:
+            wanted = "" if shape is None else f" (expected shape {list(shape)})"
+            raise GGUFError(
+                f"{self.path}: tensor {shown(name)}{wanted} is missing; the file is incomplete "
+                "or its metadata promise more than it holds: take another file"
+            )
+        if shape is not None and info.shape != shape:
+            raise GGUFError(
+                f"{self.path}: tensor {shown(name)} has the wrong shape: expected {list(shape)}, "
+                f"found {list(info.shape)}; convert the model again"
+            )
+        return info
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Give a tensor's stored bytes: uint8 [rows, row_bytes], a read-only view of the map."""
+        info = self.tensor(name)
+        data = self._files[info.shard].bytes[info.offset : info.offset + info.n_bytes]
+        return data.reshape(info.rows, info.row_bytes)
+
+    def release(self, name: str) -> None:
+        """Give a tensor's pages back to the system; touching them reads the file again."""
+        info = self.tensor(name)
+        self._files[info.shard].release(info.offset, info.n_bytes)
+
+    def close(self) -> None:
+        """Let the map go. Views from ``raw`` stay valid and keep it until they are gone."""
+        self._files = []
+        self.tensors = MappingProxyType({})
+
+
+def check_types(path: Path, tensors: Iterable[TensorInfo]) -> None:
+    """Check that all tensors can be dequantised.
+
+    Raises:
+        UnsupportedModelError: naming the first that cannot, and the types that are supported.
+    """
+    for info in tensors:
+        if info.qtype not in SUPPORTED_TYPES:
+            raise UnsupportedModelError(
+                f"{path}: tensor {shown(info.name)} is {info.qtype.name} (type {info.qtype.value});"
+                f" supported types: {supported_names()}. Re-quantise with one of these."
+            )
+
+
+def _read_checked(file: MappedFile, shard: int) -> Header:
+    header = read_header(file, shard)
+    check_layout(file, header)
+    return header
+
+
+def _merge(files: list[MappedFile], headers: list[Header]) -> dict[str, TensorInfo]:
+    tensors: dict[str, TensorInfo] = {}
+    for info in (info for header in headers for info in header.tensors):
+        if info.name in tensors:
+            shards = [files[each.shard].path.name for each in (tensors[info.name], info)]
+            raise GGUFError(
+                f"{files[info.shard].path}: tensor {shown(info.name)} is in both {shards[0]} and "
+                f"{shards[1]}; the shards are of different models: copy or download them again"
+            )
+        tensors[info.name] = info
+    return tensors
+
+
+def _check_architecture(metadata: Metadata) -> None:
+    if not metadata.text(ARCHITECTURE_KEY):
+        raise GGUFError(
+            f"{metadata.path}: key {ARCHITECTURE_KEY} is empty, expected a name such as llama; "
+            "convert the model again"
+        )
+
+
+def _check_tensor_count(model: GGUFFile) -> None:
+    expected = model.metadata.integer(TENSORS_KEY, None)
+    if expected is not None and expected != len(model.tensors):
+        raise GGUFError(
+            f"{model.path}: key {TENSORS_KEY} is {expected}, but the shards hold "
+            f"{len(model.tensors)} tensors; copy or download all shards again"
+        )

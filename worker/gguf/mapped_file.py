@@ -1,0 +1,86 @@
+"""A read-only memory map of a whole file."""
+
+import mmap
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.errors import GGUFError
+
+from .wording import shown
+
+
+class MappedFile:
+    """A file mapped for reading; its pages come from disk when they are touched.
+
+    Views of ``bytes`` keep the map alive after the MappedFile is gone.
+
+    Attributes:
+        path: as given.
+        size: bytes of the file when it was opened.
+        bytes: uint8 [size], read-only.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Map the file.
+
+        Raises:
+            GGUFError: it is missing, unreadable, empty, or no regular file.
+        """
+        self.path = path
+        with _open_regular(path) as file:
+            self.size = os.fstat(file.fileno()).st_size
+            if self.size == 0:
+                raise GGUFError(
+                    f"{path}: the file is empty (0 bytes); copy or download the file again"
+                )
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        # The file may have grown or shrunk between the two calls: the map decides.
+        self.size = len(self._map)
+        self.bytes: NDArray[np.uint8] = np.frombuffer(self._map, dtype=np.uint8)
+
+    def release(self, start: int, n_bytes: int) -> None:
+        """Give whole pages inside the range back to the system; reading them maps them again."""
+        page = mmap.PAGESIZE
+        first = -(-start // page) * page
+        last = (start + n_bytes) // page * page
+        if last > first:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def _open_regular(path: Path) -> BinaryIO:
+    try:
+        # A pipe would block open() for ever, so the kind is asked for first.
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
+            return path.open("rb")
+    except OSError as error:
+        raise GGUFError(f"{path}: cannot be opened: {_reason(path, error)}") from error
+    if stat.S_ISDIR(mode):
+        raise GGUFError(f"{path}: this is a folder, not a GGUF file; {_files_inside(path)}")
+    raise GGUFError(f"{path}: this is no regular file; a GGUF file on a disk is needed")
+
+
+def _reason(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        if path.is_symlink():
+            return f"it is a link to {path.readlink()}, which does not exist; fetch the file again"
+        return "no such file; check the path"
+    if isinstance(error, PermissionError):
+        return "no permission to read it; change its permissions (chmod +r)"
+    return f"{error.strerror or error}; check the path and the disk"
+
+
+def _files_inside(folder: Path) -> str:
+    try:
+        names = sorted(entry.name for entry in folder.iterdir() if entry.suffix == ".gguf")
+    except OSError as error:
+        return f"its content cannot be listed ({error.strerror})"
+    if not names:
+        return "there is no .gguf file in it; name the model file itself"
+    listed = ", ".join(shown(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"name one of the files in it: {listed}"
