@@ -20,7 +20,7 @@ class Cursor:
         self.path = file.path
         self.size = file.size
         self.position = position
-        self._data = memoryview(file.bytes)
+        self._data = file.view
 
     @property
     def remaining(self) -> int:

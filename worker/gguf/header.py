@@ -22,10 +22,9 @@ from .wording import shown
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 MAX_DIMENSIONS = 4
-# The smallest pair: an empty key, a type and one byte. The smallest tensor: an empty name, one
-# dimension, type and offset.
-_MIN_PAIR_BYTES = 8 + 4 + 1
-_MIN_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
+# Every pair and every tensor begins with the length of its name. No more is counted in, so that a
+# count that is possible is believed and the record that is cut off can be named.
+_MIN_RECORD_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,8 @@ def read_header(file: MappedFile, shard: int = 0) -> Header:
     cursor = Cursor(file, 8)
     n_tensors = cursor.u64("the tensor count")
     n_pairs = cursor.u64("the metadata key count")
-    _check_count(cursor, "tensor count", n_tensors, _MIN_TENSOR_BYTES)
-    _check_count(cursor, "metadata key count", n_pairs, _MIN_PAIR_BYTES)
+    _check_count(cursor, "tensor count", n_tensors)
+    _check_count(cursor, "metadata key count", n_pairs)
     entries = _read_entries(cursor, file, n_pairs)
     metadata = Metadata(file, entries)
     alignment = _alignment(metadata)
@@ -61,8 +60,8 @@ def read_header(file: MappedFile, shard: int = 0) -> Header:
     return Header(version, metadata, alignment, tensors, data_start)
 
 
-def _check_count(cursor: Cursor, what: str, count: int, min_bytes: int) -> None:
-    most = cursor.remaining // min_bytes
+def _check_count(cursor: Cursor, what: str, count: int) -> None:
+    most = cursor.remaining // _MIN_RECORD_BYTES
     if count > most:
         raise GGUFError(
             f"{cursor.path}: the {what} is {count}, but the file is too small for it: "

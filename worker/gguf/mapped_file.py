@@ -23,6 +23,7 @@ class MappedFile:
         path: as given.
         size: bytes of the file when it was opened.
         bytes: uint8 [size], read-only.
+        view: the same as a memoryview, which struct reads faster.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,6 +42,7 @@ class MappedFile:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         # The file may have grown or shrunk between the two calls: the map decides.
         self.size = len(self._map)
+        self.view = memoryview(self._map)
         self.bytes: NDArray[np.uint8] = np.frombuffer(self._map, dtype=np.uint8)
 
     def release(self, start: int, n_bytes: int) -> None:

@@ -16,7 +16,7 @@ from .wording import shown
 Value = int | float | bool | str | list[str] | NDArray[np.generic]
 """A decoded metadata value: a scalar, strings, or a one-dimensional array of numbers."""
 
-_DTYPES = {
+_DTYPES: dict[GGUFValueType, np.dtype[np.generic]] = {
     GGUFValueType.UINT8: np.dtype("<u1"),
     GGUFValueType.INT8: np.dtype("<i1"),
     GGUFValueType.UINT16: np.dtype("<u2"),
@@ -121,7 +121,7 @@ def decode_value(file: MappedFile, key: str, entry: Entry) -> Value:
     numbers = file.bytes[entry.start : entry.end].view(_DTYPES[entry.kind])
     if entry.count is not None:
         return numbers.copy()
-    scalar: int | float | bool = numbers[0].item()
+    scalar: int | float | bool = numbers.item()
     return scalar
 
 

