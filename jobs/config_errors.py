@@ -1,6 +1,7 @@
 """What a user reads when a configuration does not validate: source, key, value, expected, fix."""
 
 from collections.abc import Collection, Iterator
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -9,7 +10,9 @@ from pydantic import BaseModel, ValidationError
 _SHOWN = 80
 
 
-def describe(error: ValidationError, model: type[BaseModel], source: str, flags: Collection[str]) -> str:
+def describe(
+    error: ValidationError, model: type[BaseModel], source: str, flags: Collection[str]
+) -> str:
     """All problems of one validation in one line.
 
     Args:
@@ -23,26 +26,34 @@ def describe(error: ValidationError, model: type[BaseModel], source: str, flags:
         key = ".".join(str(part) for part in problem["loc"])
         origin = "command line" if key in flags else source
         problems.append(f"{origin}: {_problem(key, dict(problem), model)}")
-    return "; ".join(problems)
+    return " | ".join(problems)
 
 
-def valid_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Every dotted key of a model and the models nested in it, in order of declaration."""
-    for name, field in model.model_fields.items():
-        nested = nested_model(field.annotation)
+def valid_keys(model: type[Any], prefix: str = "") -> Iterator[str]:
+    """Every dotted key of a model and what is nested in it, in order of declaration."""
+    for name, annotation in _fields(model):
+        nested = nested_type(annotation)
         if nested is None:
             yield prefix + name
         else:
             yield from valid_keys(nested, f"{prefix}{name}.")
 
 
-def nested_model(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - any annotation
-    """The pydantic model that a field holds, also as ``Model | None``; None for plain values."""
-    candidates = (annotation, *get_args(annotation))
-    for candidate in candidates:
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+def nested_type(annotation: Any) -> type[Any] | None:  # noqa: ANN401 - any annotation
+    """The model or dataclass that a field holds, also as ``X | None``; None for plain values."""
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and _fields(candidate):
             return candidate
     return None
+
+
+def _fields(type_: type[Any]) -> list[tuple[str, Any]]:
+    """Name and annotation of each field; empty for a type that has none."""
+    if issubclass(type_, BaseModel):
+        return [(name, field.annotation) for name, field in type_.model_fields.items()]
+    if is_dataclass(type_):
+        return [(field.name, field.type) for field in fields(type_)]
+    return []
 
 
 def nearest_key(key: str, keys: Collection[str]) -> str | None:
@@ -61,7 +72,9 @@ def nearest_key(key: str, keys: Collection[str]) -> str | None:
 
 def _problem(key: str, problem: dict[str, Any], model: type[BaseModel]) -> str:
     if problem["type"] == "extra_forbidden":
-        nearest = nearest_key(key, list(valid_keys(model)))
+        keys = list(valid_keys(model))
+        sections = {key.rpartition(".")[0] for key in keys} - {""}
+        nearest = nearest_key(key, [*keys, *sorted(sections)])
         hint = f"did you mean {nearest}?" if nearest else "docs/options.md lists the keys"
         return f"unknown key {key}; {hint}"
     if problem["type"] == "missing":

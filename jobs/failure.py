@@ -38,7 +38,9 @@ def message_of(error: BaseException, code: ExitCode) -> str:
         return "stopped by Ctrl-C"
     text = str(error).replace("\n", " ")
     if code is ExitCode.INTERNAL:
-        return f"internal error, please report it with the lines above: {type(error).__name__}: {text}"
+        return (
+            f"internal error, please report it with the lines above: {type(error).__name__}: {text}"
+        )
     return text
 
 

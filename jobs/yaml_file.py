@@ -34,7 +34,9 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise JobConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise JobConfigError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        raise JobConfigError(
+            f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
     except yaml.MarkedYAMLError as error:
         where = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise JobConfigError(f"{path}{where}: not valid YAML: {error.problem}") from error

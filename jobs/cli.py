@@ -1,0 +1,145 @@
+"""The ``tokenmill`` command. Each verb imports what it needs when it runs, so help is quick."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import options as opt
+from .failure import one_line_failures
+
+app = typer.Typer(
+    name="tokenmill",
+    help="Offline batch LLM inference: Parquet prompts in, Parquet completions out, "
+    "GGUF models on the CPU, scheduled by Ray.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: rich takes longer to import than all the rest
+)
+
+
+def main() -> None:
+    """Run the command line; every failure ends in one line and its exit code."""
+    with one_line_failures():
+        app()
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(help="A YAML file; docs/options.md lists its keys.")],
+    model: Annotated[str | None, typer.Option(help="Overrides the key model.")] = None,
+    input_: Annotated[str | None, typer.Option("--input", help="Overrides the key input.")] = None,
+    output: Annotated[str | None, typer.Option(help="Overrides the key output.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Overrides the key cluster.workers.")] = None,
+    threads: opt.Threads = None,
+    seed: Annotated[int | None, typer.Option(help="Overrides the key engine.job_seed.")] = None,
+    settings: opt.Settings = None,
+) -> None:
+    """Run a job: every row of a Parquet dataset through the model, once."""
+    from .batch import run_job
+    from .config import load_config
+
+    flags = {
+        "model": model,
+        "input": input_,
+        "output": output,
+        "cluster.workers": workers,
+        "engine.threads": threads,
+        "engine.job_seed": seed,
+    }
+    run_job(load_config(config, opt.given(**flags), settings or ()))
+
+
+@app.command()
+def generate(
+    model: opt.ModelArgument,
+    prompt: Annotated[str | None, typer.Option(help="The text to go on from.")] = None,
+    messages: opt.MessagesFile = None,
+    sha256: opt.Sha256 = None,
+    temperature: opt.Temperature = None,
+    top_k: opt.TopK = None,
+    top_p: opt.TopP = None,
+    min_p: opt.MinP = None,
+    seed: opt.Seed = None,
+    max_tokens: opt.MaxTokens = None,
+    stop: opt.Stop = None,
+    stop_token_id: opt.StopTokenId = None,
+    ignore_eos: opt.IgnoreEos = False,
+    logprobs: opt.LogprobsOption = None,
+    presence_penalty: opt.PresencePenalty = None,
+    frequency_penalty: opt.FrequencyPenalty = None,
+    repetition_penalty: opt.RepetitionPenalty = None,
+    threads: opt.Threads = None,
+    max_model_len: opt.MaxModelLen = None,
+    output_format: opt.TextOrJson = "text",
+) -> None:
+    """Complete one prompt or conversation in this process and stream the text."""
+    from .generation import generate_one
+    from .one_request import one_request
+
+    sampling = opt.given(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        max_tokens=max_tokens,
+        stop=stop,
+        stop_token_ids=stop_token_id,
+        ignore_eos=ignore_eos,
+        logprobs=logprobs,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        repetition_penalty=repetition_penalty,
+    )
+    engine = opt.given(threads=threads, max_model_len=max_model_len)
+    request = one_request(prompt, messages, sampling)
+    generate_one(model, sha256, engine, request, output_format)
+
+
+@app.command()
+def tokenize(
+    model: opt.ModelArgument,
+    messages: opt.MessagesFile = None,
+    output_format: opt.TextOrJson = "text",
+) -> None:
+    """Print the token ids and pieces of standard input, or of a conversation."""
+    from .tokenization import tokenize_input
+
+    tokenize_input(model, messages, output_format)
+
+
+@app.command()
+def inspect(model: opt.ModelArgument, output_format: opt.TableOrJson = "table") -> None:
+    """Print what a GGUF file holds, and whether tokenmill can run it."""
+    from .inspection import print_inspection
+
+    print_inspection(model, output_format)
+
+
+@app.command()
+def bench(
+    model: opt.ModelArgument,
+    npp: Annotated[str, typer.Option(help="Prompt tokens a sequence, comma-separated.")] = "128",
+    ntg: Annotated[str, typer.Option(help="Generated tokens a sequence.")] = "32",
+    npl: Annotated[str, typer.Option(help="Sequences decoded at a time.")] = "1,8,32",
+    threads: opt.Threads = None,
+    dequant_cache_layers: Annotated[
+        str, typer.Option(help="Bounds of the dequant cache in layers to measure; all: no bound.")
+    ] = "all",
+    max_num_batched_tokens: Annotated[int, typer.Option(min=1, help="Most tokens a step.")] = 512,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show the share of each stage of a step instead.")
+    ] = False,
+    output_format: opt.TableOrJson = "table",
+) -> None:
+    """Measure prefill and decode on this machine."""
+    from .bench import BenchPlan, run_bench
+
+    plan = BenchPlan.parse(npp, ntg, npl, dequant_cache_layers, threads, max_num_batched_tokens)
+    run_bench(model, plan, output_format)
+
+
+if __name__ == "__main__":
+    main()
