@@ -39,5 +39,6 @@ def dequantize(
     rows, columns = out.shape
     if raw.shape != (rows, row_bytes(columns, qtype)):
         raise ValueError(f"raw {raw.shape} does not hold {qtype.name} values of shape {out.shape}")
-    kernel, run = KERNELS[qtype]
-    kernel(raw.reshape(-1), out.reshape(-1), run)
+    source = raw.reshape(-1)
+    source.flags.writeable = False  # one compiled version serves maps and ordinary arrays
+    KERNELS[qtype](source, out.reshape(-1))

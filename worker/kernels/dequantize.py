@@ -1,15 +1,10 @@
 """Compiled dequantisation: one kernel a tensor type.
 
-Every kernel has the signature ``kernel(raw, out, run)``: ``raw`` uint8 [n_blocks * block_bytes]
-holds whole quant blocks, ``out`` float32 [n_blocks * block_values] receives their values. The
-wrapper ``worker.gguf.dequantize`` checks the sizes; kernels trust them. Results equal those of
+Every kernel has the signature ``kernel(raw, out)``: ``raw`` uint8 [n_blocks * block_bytes] holds
+whole quant blocks, ``out`` float32 [n_blocks * block_values] receives their values. The wrapper
+``worker.gguf.dequantize`` checks the sizes; kernels trust them. Results equal those of
 ``gguf.quants.dequantize`` bit for bit, so every product and sum is rounded to float32 in the same
-order. The layouts are those of ggml's ``block_*`` structs (ggml-common.h).
-
-``run`` is the number of neighbouring values that one inner loop writes, always RUNS[qtype]. It is
-an argument because of the compiler: a trip count known to it makes it unroll the inner loops into
-scalar code, since it cannot prove that ``raw`` and ``out`` do not overlap; an unknown one makes it
-check that once and use vectors (3 to 5 times faster).
+order. The layouts are those of ggml's ``block_*`` structs (ggml-common.h); "d" is a float16 scale.
 
 Nothing is shared between blocks: threads may each run a kernel on a range of rows.
 """
@@ -21,15 +16,21 @@ import numpy as np
 from gguf.constants import GGMLQuantizationType
 from numpy.typing import NDArray
 
+from .codes import (
+    field,
+    iq4_values,
+    joined,
+    load_codes,
+    spread_bits,
+    write_affine,
+    write_halves,
+    write_scaled,
+    write_signed,
+)
 from .jit import kernel
 
 Raw = NDArray[np.uint8]
 Out = NDArray[np.float32]
-
-# The 16 values a 4-bit code of IQ4_NL and IQ4_XS stands for.
-_IQ4_VALUES = np.array(
-    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.float32
-)
 
 
 @kernel
@@ -47,21 +48,13 @@ def _half(low: int, high: int) -> np.float32:
 
 
 @kernel
-def _f16(raw: Raw, out: Out, run: int) -> None:
-    for i in range(out.size):
-        out[i] = _half(raw[2 * i], raw[2 * i + 1])
+def _pair(raw: Raw, at: int) -> np.uint16:
+    """Two bytes as a little-endian uint16."""
+    return np.uint16(raw[at] | (np.uint16(raw[at + 1]) << 8))
 
 
 @kernel
-def _bf16(raw: Raw, out: Out, run: int) -> None:
-    bits = out.view(np.uint32)
-    for i in range(out.size):
-        high = np.uint32(raw[2 * i]) | (np.uint32(raw[2 * i + 1]) << np.uint32(8))
-        bits[i] = high << np.uint32(16)
-
-
-@kernel
-def _f32(raw: Raw, out: Out, run: int) -> None:
+def _f32(raw: Raw, out: Out) -> None:
     bits = out.view(np.uint32)
     for i in range(out.size):
         low = np.uint32(raw[4 * i]) | (np.uint32(raw[4 * i + 1]) << np.uint32(8))
@@ -70,82 +63,84 @@ def _f32(raw: Raw, out: Out, run: int) -> None:
 
 
 @kernel
-def _q4_0(raw: Raw, out: Out, run: int) -> None:
+def _f16(raw: Raw, out: Out) -> None:
+    whole = out.size // 16 * 16
+    for i in range(0, whole, 16):
+        write_halves(out, i, raw, 2 * i)
+    for i in range(whole, out.size):
+        out[i] = _half(raw[2 * i], raw[2 * i + 1])
+
+
+@kernel
+def _bf16(raw: Raw, out: Out) -> None:
+    bits = out.view(np.uint32)
+    for i in range(out.size):
+        high = np.uint32(raw[2 * i]) | (np.uint32(raw[2 * i + 1]) << np.uint32(8))
+        bits[i] = high << np.uint32(16)
+
+
+@kernel
+def _q4_0(raw: Raw, out: Out) -> None:
     """d, 16 bytes: low nibbles are values 0 to 15, high nibbles 16 to 31."""
     for i in range(out.size // 32):
         at, to = i * 18, i * 32
         d = _half(raw[at], raw[at + 1])
-        for j in range(run):
-            out[to + j] = d * np.float32(np.int32(raw[at + 2 + j] & 15) - 8)
-        for j in range(run):
-            out[to + 16 + j] = d * np.float32(np.int32(raw[at + 2 + j] >> 4) - 8)
+        nibbles = load_codes(raw, at + 2)
+        write_scaled(out, to, field(nibbles, 0, 15), 8, d)
+        write_scaled(out, to + 16, field(nibbles, 4, 15), 8, d)
 
 
 @kernel
-def _q4_1(raw: Raw, out: Out, run: int) -> None:
+def _q4_1(raw: Raw, out: Out) -> None:
     """d, minimum, 16 bytes of nibbles as in Q4_0."""
     for i in range(out.size // 32):
         at, to = i * 20, i * 32
         d = _half(raw[at], raw[at + 1])
         m = _half(raw[at + 2], raw[at + 3])
-        for j in range(run):
-            out[to + j] = d * np.float32(raw[at + 4 + j] & 15) + m
-        for j in range(run):
-            out[to + 16 + j] = d * np.float32(raw[at + 4 + j] >> 4) + m
+        nibbles = load_codes(raw, at + 4)
+        write_affine(out, to, field(nibbles, 0, 15), d, m)
+        write_affine(out, to + 16, field(nibbles, 4, 15), d, m)
 
 
 @kernel
-def _word(raw: Raw, at: int) -> np.uint32:
-    """Four bytes as a little-endian uint32."""
-    low = np.uint32(raw[at]) | (np.uint32(raw[at + 1]) << np.uint32(8))
-    high = np.uint32(raw[at + 2]) | (np.uint32(raw[at + 3]) << np.uint32(8))
-    return low | (high << np.uint32(16))
-
-
-@kernel
-def _q5_0(raw: Raw, out: Out, run: int) -> None:
+def _q5_0(raw: Raw, out: Out) -> None:
     """d, 32 fifth bits, 16 bytes of nibbles as in Q4_0."""
     for i in range(out.size // 32):
         at, to = i * 22, i * 32
         d = _half(raw[at], raw[at + 1])
-        fifth = _word(raw, at + 2)
-        for j in range(run):
-            high = np.int32((fifth >> np.uint32(j)) & np.uint32(1)) << 4
-            out[to + j] = d * np.float32((np.int32(raw[at + 6 + j] & 15) | high) - 16)
-        for j in range(run):
-            high = np.int32((fifth >> np.uint32(j + 16)) & np.uint32(1)) << 4
-            out[to + 16 + j] = d * np.float32((np.int32(raw[at + 6 + j] >> 4) | high) - 16)
+        nibbles = load_codes(raw, at + 6)
+        low = joined(field(nibbles, 0, 15), spread_bits(_pair(raw, at + 2)), 4)
+        high = joined(field(nibbles, 4, 15), spread_bits(_pair(raw, at + 4)), 4)
+        write_scaled(out, to, low, 16, d)
+        write_scaled(out, to + 16, high, 16, d)
 
 
 @kernel
-def _q5_1(raw: Raw, out: Out, run: int) -> None:
+def _q5_1(raw: Raw, out: Out) -> None:
     """d, minimum, 32 fifth bits, 16 bytes of nibbles as in Q4_0."""
     for i in range(out.size // 32):
         at, to = i * 24, i * 32
         d = _half(raw[at], raw[at + 1])
         m = _half(raw[at + 2], raw[at + 3])
-        fifth = _word(raw, at + 4)
-        for j in range(run):
-            high = np.int32((fifth >> np.uint32(j)) & np.uint32(1)) << 4
-            out[to + j] = d * np.float32(np.int32(raw[at + 8 + j] & 15) | high) + m
-        for j in range(run):
-            high = np.int32((fifth >> np.uint32(j + 16)) & np.uint32(1)) << 4
-            out[to + 16 + j] = d * np.float32(np.int32(raw[at + 8 + j] >> 4) | high) + m
+        nibbles = load_codes(raw, at + 8)
+        low = joined(field(nibbles, 0, 15), spread_bits(_pair(raw, at + 4)), 4)
+        high = joined(field(nibbles, 4, 15), spread_bits(_pair(raw, at + 6)), 4)
+        write_affine(out, to, low, d, m)
+        write_affine(out, to + 16, high, d, m)
 
 
 @kernel
-def _q8_0(raw: Raw, out: Out, run: int) -> None:
+def _q8_0(raw: Raw, out: Out) -> None:
     """d, 32 signed bytes."""
-    signed = raw.view(np.int8)
     for i in range(out.size // 32):
         at, to = i * 34, i * 32
         d = _half(raw[at], raw[at + 1])
-        for j in range(run):
-            out[to + j] = np.float32(signed[at + 2 + j]) * d
+        write_signed(out, to, load_codes(raw, at + 2), d)
+        write_signed(out, to + 16, load_codes(raw, at + 18), d)
 
 
 @kernel
-def _q2_k(raw: Raw, out: Out, run: int) -> None:
+def _q2_k(raw: Raw, out: Out) -> None:
     """16 bytes of scale and minimum nibbles, 64 bytes of 2-bit codes, d, dmin.
 
     The codes come in two halves of 32 bytes; each holds four runs of 32 values, two bits a run.
@@ -158,35 +153,28 @@ def _q2_k(raw: Raw, out: Out, run: int) -> None:
             scale = raw[at + group]
             dl = d * np.float32(scale & 15)
             ml = dmin * np.float32(scale >> 4)
-            codes = at + 16 + group // 8 * 32 + group % 2 * 16
-            shift = np.uint8(group % 8 // 2 * 2)
-            for j in range(run):
-                code = (raw[codes + j] >> shift) & 3
-                out[to + group * 16 + j] = dl * np.float32(code) - ml
+            codes = load_codes(raw, at + 16 + group // 8 * 32 + group % 2 * 16)
+            write_affine(out, to + group * 16, field(codes, group % 8 // 2 * 2, 3), dl, -ml)
 
 
 @kernel
-def _q3_k(raw: Raw, out: Out, run: int) -> None:
+def _q3_k(raw: Raw, out: Out) -> None:
     """32 bytes of third bits, 64 bytes of 2-bit codes as in Q2_K, 12 bytes of scales, d.
 
-    Scale g has its low four bits in a nibble of byte g % 8 and its high two in byte 8 + g % 4.
-    A third bit that is *not* set subtracts 4.
+    Scale g has its low four bits in a nibble of byte g % 8 and its high two in byte 8 + g % 4. A
+    third bit that is not set stands for -4, one that is set for 0.
     """
     for i in range(out.size // 256):
         at, to = i * 110, i * 256
         d = _half(raw[at + 108], raw[at + 109])
         for group in range(16):
-            low = np.int32(raw[at + 96 + group % 8]) >> (group // 8 * 4) & 15
-            high = np.int32(raw[at + 104 + group % 4]) >> (group // 4 * 2) & 3
-            dl = d * np.float32((low | high << 4) - 32)
-            codes = at + 32 + group // 8 * 32 + group % 2 * 16
-            shift = np.uint8(group % 8 // 2 * 2)
-            thirds = at + group % 2 * 16
-            third = np.uint8(group // 2)
-            for j in range(run):
-                code = np.int32((raw[codes + j] >> shift) & 3)
-                code += np.int32((raw[thirds + j] >> third) & 1) * 4 - 4
-                out[to + group * 16 + j] = dl * np.float32(code)
+            low = (np.int32(raw[at + 96 + group % 8]) >> (group // 8 * 4)) & 15
+            high = (np.int32(raw[at + 104 + group % 4]) >> (group // 4 * 2)) & 3
+            dl = d * np.float32((low | (high << 4)) - 32)
+            codes = load_codes(raw, at + 32 + group // 8 * 32 + group % 2 * 16)
+            thirds = field(load_codes(raw, at + group % 2 * 16), group // 2, 1)
+            codes = joined(field(codes, group % 8 // 2 * 2, 3), thirds, 2)
+            write_scaled(out, to + group * 16, codes, 4, dl)
 
 
 @kernel
@@ -199,13 +187,13 @@ def _k_scale_min(raw: Raw, at: int, group: int) -> tuple[int, int]:
     if group < 4:
         return raw[at + group] & 63, raw[at + 4 + group] & 63
     low = raw[at + 4 + group]
-    scale = (low & 15) | (raw[at + group - 4] >> 2 & 48)
-    minimum = (low >> 4) | (raw[at + group] >> 2 & 48)
+    scale = (low & 15) | ((raw[at + group - 4] >> 2) & 48)
+    minimum = (low >> 4) | ((raw[at + group] >> 2) & 48)
     return scale, minimum
 
 
 @kernel
-def _q4_k(raw: Raw, out: Out, run: int) -> None:
+def _q4_k(raw: Raw, out: Out) -> None:
     """d, dmin, 12 bytes of scales and minima, 128 bytes: 32 low nibbles, then 32 high ones."""
     for i in range(out.size // 256):
         at, to = i * 144, i * 256
@@ -215,15 +203,14 @@ def _q4_k(raw: Raw, out: Out, run: int) -> None:
             scale, minimum = _k_scale_min(raw, at + 4, group)
             dl = d * np.float32(scale)
             ml = dmin * np.float32(minimum)
-            codes = at + 16 + group // 2 * 32
-            shift = np.uint8(group % 2 * 4)
-            for j in range(run):
-                code = (raw[codes + j] >> shift) & 15
-                out[to + group * 32 + j] = dl * np.float32(code) - ml
+            for half in range(0, 32, 16):
+                nibbles = load_codes(raw, at + 16 + group // 2 * 32 + half)
+                codes = field(nibbles, group % 2 * 4, 15)
+                write_affine(out, to + group * 32 + half, codes, dl, -ml)
 
 
 @kernel
-def _q5_k(raw: Raw, out: Out, run: int) -> None:
+def _q5_k(raw: Raw, out: Out) -> None:
     """As Q4_K, with 32 bytes of fifth bits, bit g for group g, in front of the nibbles."""
     for i in range(out.size // 256):
         at, to = i * 176, i * 256
@@ -233,53 +220,46 @@ def _q5_k(raw: Raw, out: Out, run: int) -> None:
             scale, minimum = _k_scale_min(raw, at + 4, group)
             dl = d * np.float32(scale)
             ml = dmin * np.float32(minimum)
-            codes = at + 48 + group // 2 * 32
-            shift = np.uint8(group % 2 * 4)
-            fifth = np.uint8(group)
-            for j in range(run):
-                code = (raw[codes + j] >> shift) & 15
-                code |= ((raw[at + 16 + j] >> fifth) & 1) << 4
-                out[to + group * 32 + j] = dl * np.float32(code) - ml
+            for half in range(0, 32, 16):
+                nibbles = load_codes(raw, at + 48 + group // 2 * 32 + half)
+                fifths = field(load_codes(raw, at + 16 + half), group, 1)
+                codes = joined(field(nibbles, group % 2 * 4, 15), fifths, 4)
+                write_affine(out, to + group * 32 + half, codes, dl, -ml)
 
 
 @kernel
-def _q6_k(raw: Raw, out: Out, run: int) -> None:
+def _q6_k(raw: Raw, out: Out) -> None:
     """128 bytes of low nibbles, 64 of high bit pairs, 16 signed scales, d.
 
     Each half of 128 values has 64 bytes of nibbles (64 low ones, then 64 high ones) and 32 bytes
     of pairs (four runs of 32 values, two bits a run).
     """
-    signed = raw.view(np.int8)
     for i in range(out.size // 256):
         at, to = i * 210, i * 256
         d = _half(raw[at + 208], raw[at + 209])
         for group in range(16):
-            dl = d * np.float32(signed[at + 192 + group])
+            dl = d * np.float32(np.int8(raw[at + 192 + group]))
             half, inside = group // 8, group % 8
-            codes = at + half * 64 + inside % 4 * 16
-            shift = np.uint8(inside // 4 * 4)
-            pairs = at + 128 + half * 32 + inside % 2 * 16
-            pair = np.uint8(inside // 2 * 2)
-            for j in range(run):
-                code = (raw[codes + j] >> shift) & 15
-                code |= ((raw[pairs + j] >> pair) & 3) << 4
-                out[to + group * 16 + j] = dl * np.float32(np.int32(code) - 32)
+            nibbles = load_codes(raw, at + half * 64 + inside % 4 * 16)
+            pairs = load_codes(raw, at + 128 + half * 32 + inside % 2 * 16)
+            low = field(nibbles, inside // 4 * 4, 15)
+            codes = joined(low, field(pairs, inside // 2 * 2, 3), 4)
+            write_scaled(out, to + group * 16, codes, 32, dl)
 
 
 @kernel
-def _iq4_nl(raw: Raw, out: Out, run: int) -> None:
+def _iq4_nl(raw: Raw, out: Out) -> None:
     """d, 16 bytes of nibbles as in Q4_0 that index a table of values."""
     for i in range(out.size // 32):
         at, to = i * 18, i * 32
         d = _half(raw[at], raw[at + 1])
-        for j in range(run):
-            out[to + j] = d * _IQ4_VALUES[raw[at + 2 + j] & 15]
-        for j in range(run):
-            out[to + 16 + j] = d * _IQ4_VALUES[raw[at + 2 + j] >> 4]
+        nibbles = load_codes(raw, at + 2)
+        write_signed(out, to, iq4_values(field(nibbles, 0, 15)), d)
+        write_signed(out, to + 16, iq4_values(field(nibbles, 4, 15)), d)
 
 
 @kernel
-def _iq4_xs(raw: Raw, out: Out, run: int) -> None:
+def _iq4_xs(raw: Raw, out: Out) -> None:
     """d, 16 bits with the high pairs of 8 scales, 4 bytes with their low nibbles, 128 bytes.
 
     Every 16 bytes of nibbles hold 32 values as in IQ4_NL.
@@ -287,35 +267,33 @@ def _iq4_xs(raw: Raw, out: Out, run: int) -> None:
     for i in range(out.size // 256):
         at, to = i * 136, i * 256
         d = _half(raw[at], raw[at + 1])
-        pairs = np.int32(raw[at + 2]) | np.int32(raw[at + 3]) << 8
+        pairs = np.int32(_pair(raw, at + 2))
         for group in range(8):
-            low = np.int32(raw[at + 4 + group // 2]) >> (group % 2 * 4) & 15
-            high = pairs >> (group * 2) & 3
-            dl = d * np.float32((low | high << 4) - 32)
-            codes = at + 8 + group * 16
-            for j in range(run):
-                out[to + group * 32 + j] = dl * _IQ4_VALUES[raw[codes + j] & 15]
-            for j in range(run):
-                out[to + group * 32 + 16 + j] = dl * _IQ4_VALUES[raw[codes + j] >> 4]
+            low = (np.int32(raw[at + 4 + group // 2]) >> (group % 2 * 4)) & 15
+            high = (pairs >> (group * 2)) & 3
+            dl = d * np.float32((low | (high << 4)) - 32)
+            nibbles = load_codes(raw, at + 8 + group * 16)
+            write_signed(out, to + group * 32, iq4_values(field(nibbles, 0, 15)), dl)
+            write_signed(out, to + group * 32 + 16, iq4_values(field(nibbles, 4, 15)), dl)
 
 
-KERNELS: Mapping[GGMLQuantizationType, tuple[Callable[..., None], int]] = MappingProxyType(
+KERNELS: Mapping[GGMLQuantizationType, Callable[[Raw, Out], None]] = MappingProxyType(
     {
-        GGMLQuantizationType.F32: (_f32, 1),
-        GGMLQuantizationType.F16: (_f16, 1),
-        GGMLQuantizationType.BF16: (_bf16, 1),
-        GGMLQuantizationType.Q4_0: (_q4_0, 16),
-        GGMLQuantizationType.Q4_1: (_q4_1, 16),
-        GGMLQuantizationType.Q5_0: (_q5_0, 16),
-        GGMLQuantizationType.Q5_1: (_q5_1, 16),
-        GGMLQuantizationType.Q8_0: (_q8_0, 32),
-        GGMLQuantizationType.Q2_K: (_q2_k, 16),
-        GGMLQuantizationType.Q3_K: (_q3_k, 16),
-        GGMLQuantizationType.Q4_K: (_q4_k, 32),
-        GGMLQuantizationType.Q5_K: (_q5_k, 32),
-        GGMLQuantizationType.Q6_K: (_q6_k, 16),
-        GGMLQuantizationType.IQ4_NL: (_iq4_nl, 16),
-        GGMLQuantizationType.IQ4_XS: (_iq4_xs, 16),
+        GGMLQuantizationType.F32: _f32,
+        GGMLQuantizationType.F16: _f16,
+        GGMLQuantizationType.BF16: _bf16,
+        GGMLQuantizationType.Q4_0: _q4_0,
+        GGMLQuantizationType.Q4_1: _q4_1,
+        GGMLQuantizationType.Q5_0: _q5_0,
+        GGMLQuantizationType.Q5_1: _q5_1,
+        GGMLQuantizationType.Q8_0: _q8_0,
+        GGMLQuantizationType.Q2_K: _q2_k,
+        GGMLQuantizationType.Q3_K: _q3_k,
+        GGMLQuantizationType.Q4_K: _q4_k,
+        GGMLQuantizationType.Q5_K: _q5_k,
+        GGMLQuantizationType.Q6_K: _q6_k,
+        GGMLQuantizationType.IQ4_NL: _iq4_nl,
+        GGMLQuantizationType.IQ4_XS: _iq4_xs,
     }
 )
-"""Kernel and ``run`` of each type."""
+"""The kernel of each type."""

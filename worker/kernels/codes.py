@@ -1,0 +1,198 @@
+"""Vectors of sixteen stored codes for the dequantisation kernels, built as LLVM IR.
+
+LLVM turns plain loops over packed codes into scalar code, because it cannot prove that the array
+read and the array written do not overlap. With these operations sixteen codes go from bytes to
+float32 values in registers, in vectors as wide as the CPU's. Every product and every sum is
+rounded by itself, never fused. Offsets are not checked: the kernels' wrapper does that.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+
+LANES = 16
+
+_BYTES = ir.VectorType(ir.IntType(8), LANES)
+_WORDS = ir.VectorType(ir.IntType(16), LANES)
+_INTEGERS = ir.VectorType(ir.IntType(32), LANES)
+_FLOATS = ir.VectorType(ir.FloatType(), LANES)
+
+# The values that the 4-bit codes of IQ4_NL and IQ4_XS stand for (ggml-common.h).
+_IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+
+
+class Codes16(types.Type):  # type: ignore[misc]
+    """Numba's view of an LLVM vector of sixteen bytes; lives inside kernels only."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Codes16")
+
+
+codes16 = Codes16()
+
+
+@register_model(Codes16)
+class _Codes16Model(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, fe_type: Any) -> None:
+        super().__init__(manager, fe_type, _BYTES)
+
+
+def _constant(vector: ir.VectorType, values: list[int]) -> ir.Constant:
+    return ir.Constant(vector, values * (LANES // len(values)))
+
+
+def _splat(builder: ir.IRBuilder, value: ir.Value) -> Any:
+    vector = ir.VectorType(value.type, LANES)
+    undefined = ir.Constant(vector, ir.Undefined)
+    single = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(single, undefined, _constant(_INTEGERS, [0]))
+
+
+def _pointer(
+    context: Any, builder: ir.IRBuilder, array_type: Any, array: Any, offset: Any, vector: Any
+) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [offset]), vector.as_pointer())
+
+
+def _store(
+    context: Any, builder: ir.IRBuilder, out_type: Any, out: Any, to: Any, values: Any
+) -> Any:
+    builder.store(values, _pointer(context, builder, out_type, out, to, _FLOATS), align=4)
+    return context.get_dummy_value()
+
+
+@intrinsic  # type: ignore[misc]
+def load_codes(typingctx: Any, raw: Any, at: Any) -> Any:
+    """Sixteen bytes of ``raw`` (uint8) from ``at``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_pointer(context, builder, raw, *arguments, _BYTES), align=1)
+
+    return codes16(raw, types.intp), codegen
+
+
+@intrinsic  # type: ignore[misc]
+def field(typingctx: Any, codes: Any, shift: Any, mask: Any) -> Any:
+    """``(codes >> shift) & mask`` in each lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        shifted = builder.lshr(arguments[0], _splat(builder, arguments[1]))
+        return builder.and_(shifted, _splat(builder, arguments[2]))
+
+    return codes16(codes16, types.uint8, types.uint8), codegen
+
+
+@intrinsic  # type: ignore[misc]
+def joined(typingctx: Any, low: Any, high: Any, shift: Any) -> Any:
+    """``low | high << shift`` in each lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        shifted = builder.shl(arguments[1], _splat(builder, arguments[2]))
+        return builder.or_(arguments[0], shifted)
+
+    return codes16(codes16, codes16, types.uint8), codegen
+
+
+@intrinsic  # type: ignore[misc]
+def spread_bits(typingctx: Any, bits: Any) -> Any:
+    """Bit i of a uint16 in lane i, as 0 or 1."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        powers = ir.Constant(_WORDS, [1 << lane for lane in range(LANES)])
+        chosen = builder.and_(_splat(builder, arguments[0]), powers)
+        return builder.zext(builder.icmp_unsigned("!=", chosen, _constant(_WORDS, [0])), _BYTES)
+
+    return codes16(types.uint16), codegen
+
+
+@intrinsic  # type: ignore[misc]
+def iq4_values(typingctx: Any, codes: Any) -> Any:
+    """The signed byte that each 4-bit code stands for in the IQ4 types."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values: list[Any] = [_constant(_BYTES, [value]) for value in _IQ4_VALUES]
+        for bit in range(4):  # halve the candidates by one bit of the code at a time
+            chosen = builder.and_(arguments[0], _constant(_BYTES, [1 << bit]))
+            is_set = builder.icmp_unsigned("!=", chosen, _constant(_BYTES, [0]))
+            pairs = zip(values[::2], values[1::2], strict=True)
+            values = [builder.select(is_set, odd, even) for even, odd in pairs]
+        return values[0]
+
+    return codes16(codes16), codegen
+
+
+@intrinsic  # type: ignore[misc]
+def write_scaled(typingctx: Any, out: Any, to: Any, codes: Any, bias: Any, d: Any) -> Any:
+    """Write ``d * (codes - bias)`` to ``out`` (float32) from ``to``; codes are unsigned."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, offset, lanes, bias_value, scale = arguments
+        integers = builder.sub(builder.zext(lanes, _INTEGERS), _splat(builder, bias_value))
+        values = builder.fmul(builder.sitofp(integers, _FLOATS), _splat(builder, scale))
+        return _store(context, builder, out, array, offset, values)
+
+    return types.none(out, types.intp, codes16, types.int32, types.float32), codegen
+
+
+@intrinsic  # type: ignore[misc]
+def write_signed(typingctx: Any, out: Any, to: Any, codes: Any, d: Any) -> Any:
+    """Write ``d * codes`` to ``out`` (float32) from ``to``; codes are signed bytes."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, offset, lanes, scale = arguments
+        integers = builder.sext(lanes, _INTEGERS)
+        values = builder.fmul(builder.sitofp(integers, _FLOATS), _splat(builder, scale))
+        return _store(context, builder, out, array, offset, values)
+
+    return types.none(out, types.intp, codes16, types.float32), codegen
+
+
+@intrinsic  # type: ignore[misc]
+def write_affine(typingctx: Any, out: Any, to: Any, codes: Any, d: Any, m: Any) -> Any:
+    """Write ``d * codes + m`` to ``out`` (float32) from ``to``; codes are unsigned."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, offset, lanes, scale, minimum = arguments
+        integers = builder.zext(lanes, _INTEGERS)
+        products = builder.fmul(builder.sitofp(integers, _FLOATS), _splat(builder, scale))
+        values = builder.fadd(products, _splat(builder, minimum))
+        return _store(context, builder, out, array, offset, values)
+
+    return types.none(out, types.intp, codes16, types.float32, types.float32), codegen
+
+
+def _halves_to_floats(builder: ir.IRBuilder, halves: ir.Value) -> Any:
+    """IR of float16 to float32, exact; not every CPU and libc has an instruction or a routine."""
+
+    def integers(value: int) -> ir.Constant:
+        return _constant(_INTEGERS, [value])
+
+    bits = builder.zext(halves, _INTEGERS)
+    sign = builder.shl(builder.and_(bits, integers(0x8000)), integers(16))
+    magnitude = builder.and_(bits, integers(0x7FFF))
+    # float32 has an exponent bias larger by 112; infinity and NaN need as much again.
+    is_finite = builder.icmp_unsigned("<", magnitude, integers(0x7C00))
+    bias = builder.select(is_finite, integers(112 << 23), integers(224 << 23))
+    normal = builder.add(builder.shl(magnitude, integers(13)), bias)
+    # Zeros and subnormals are multiples of 2^-24, all of them normal in float32.
+    unit = ir.Constant(_FLOATS, [2.0**-24] * LANES)
+    small = builder.bitcast(builder.fmul(builder.sitofp(magnitude, _FLOATS), unit), _INTEGERS)
+    is_small = builder.icmp_unsigned("<", magnitude, integers(0x0400))
+    return builder.bitcast(builder.or_(sign, builder.select(is_small, small, normal)), _FLOATS)
+
+
+@intrinsic  # type: ignore[misc]
+def write_halves(typingctx: Any, out: Any, to: Any, raw: Any, at: Any) -> Any:
+    """Write the sixteen float16 values of ``raw`` (uint8) from ``at`` to ``out`` from ``to``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, offset, source, start = arguments
+        halves = builder.load(_pointer(context, builder, raw, source, start, _WORDS), align=1)
+        values = _halves_to_floats(builder, halves)
+        return _store(context, builder, out, array, offset, values)
+
+    return types.none(out, types.intp, raw, types.intp), codegen
