@@ -65,17 +65,18 @@ def _store(
     return context.get_dummy_value()
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def load_codes(typingctx: Any, raw: Any, at: Any) -> Any:
     """Sixteen bytes of ``raw`` (uint8) from ``at``."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(context, builder, raw, *arguments, _BYTES), align=1)
+        source, start = arguments
+        return builder.load(_pointer(context, builder, raw, source, start, _BYTES), align=1)
 
     return codes16(raw, types.intp), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def field(typingctx: Any, codes: Any, shift: Any, mask: Any) -> Any:
     """``(codes >> shift) & mask`` in each lane."""
 
@@ -86,7 +87,7 @@ def field(typingctx: Any, codes: Any, shift: Any, mask: Any) -> Any:
     return codes16(codes16, types.uint8, types.uint8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def joined(typingctx: Any, low: Any, high: Any, shift: Any) -> Any:
     """``low | high << shift`` in each lane."""
 
@@ -97,7 +98,7 @@ def joined(typingctx: Any, low: Any, high: Any, shift: Any) -> Any:
     return codes16(codes16, codes16, types.uint8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def spread_bits(typingctx: Any, bits: Any) -> Any:
     """Bit i of a uint16 in lane i, as 0 or 1."""
 
@@ -109,7 +110,7 @@ def spread_bits(typingctx: Any, bits: Any) -> Any:
     return codes16(types.uint16), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def iq4_values(typingctx: Any, codes: Any) -> Any:
     """The signed byte that each 4-bit code stands for in the IQ4 types."""
 
@@ -125,7 +126,7 @@ def iq4_values(typingctx: Any, codes: Any) -> Any:
     return codes16(codes16), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def write_scaled(typingctx: Any, out: Any, to: Any, codes: Any, bias: Any, d: Any) -> Any:
     """Write ``d * (codes - bias)`` to ``out`` (float32) from ``to``; codes are unsigned."""
 
@@ -138,7 +139,7 @@ def write_scaled(typingctx: Any, out: Any, to: Any, codes: Any, bias: Any, d: An
     return types.none(out, types.intp, codes16, types.int32, types.float32), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def write_signed(typingctx: Any, out: Any, to: Any, codes: Any, d: Any) -> Any:
     """Write ``d * codes`` to ``out`` (float32) from ``to``; codes are signed bytes."""
 
@@ -151,7 +152,7 @@ def write_signed(typingctx: Any, out: Any, to: Any, codes: Any, d: Any) -> Any:
     return types.none(out, types.intp, codes16, types.float32), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def write_affine(typingctx: Any, out: Any, to: Any, codes: Any, d: Any, m: Any) -> Any:
     """Write ``d * codes + m`` to ``out`` (float32) from ``to``; codes are unsigned."""
 
@@ -185,7 +186,7 @@ def _halves_to_floats(builder: ir.IRBuilder, halves: ir.Value) -> Any:
     return builder.bitcast(builder.or_(sign, builder.select(is_small, small, normal)), _FLOATS)
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def write_halves(typingctx: Any, out: Any, to: Any, raw: Any, at: Any) -> Any:
     """Write the sixteen float16 values of ``raw`` (uint8) from ``at`` to ``out`` from ``to``."""
 
