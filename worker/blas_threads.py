@@ -7,8 +7,8 @@ environment variable when it starts.
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 _ACCELERATE = "/System/Library/Frameworks/Accelerate.framework/Accelerate"
 _SINGLE_THREADED = 1  # BLAS_THREADING_SINGLE_THREADED in Accelerate's thread_api.h
@@ -34,7 +34,7 @@ def hold_blas_to_one_thread() -> None:
 
 
 @cache
-def _limit_loaded_libraries() -> Any:
+def _limit_loaded_libraries() -> object:
     from threadpoolctl import threadpool_limits
 
     # The returned object restores the old limit when asked to; nobody asks.
@@ -42,9 +42,10 @@ def _limit_loaded_libraries() -> Any:
 
 
 @cache
-def _accelerate_set_threading() -> Any:
+def _accelerate_set_threading() -> Callable[[int], int] | None:
     """BLASSetThreading of Accelerate, None before macOS 15."""
     try:
-        return ctypes.CDLL(_ACCELERATE).BLASSetThreading
+        function: Callable[[int], int] = ctypes.CDLL(_ACCELERATE).BLASSetThreading
     except (OSError, AttributeError):
         return None
+    return function

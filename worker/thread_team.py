@@ -59,7 +59,7 @@ class ThreadTeam:
             helper.start()
 
     def run(self, work: Work, items: int) -> None:
-        """Call work(0) to work(items - 1), each once, on the team's threads; return when all are done.
+        """Call work(0) to work(items - 1), each once, and return when all are done.
 
         Raises:
             BaseException: the first exception of an item; items not begun by then are dropped.
@@ -117,7 +117,7 @@ class ThreadTeam:
                 if item >= self._items:
                     return
                 work(item)
-        except BaseException as error:  # noqa: BLE001 - handed to the caller of run()
+        except BaseException as error:  # handed to the caller of run()
             self._items = 0
             if self._error is None:
                 self._error = error

@@ -24,7 +24,7 @@ _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
-class Codes16(types.Type):  # type: ignore[misc]
+class Codes16(types.Type):
     """Numba's view of an LLVM vector of sixteen bytes; lives inside kernels only."""
 
     def __init__(self) -> None:

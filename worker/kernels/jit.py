@@ -20,7 +20,7 @@ import numba
 from numba.core import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
-from ..cache_folder import cache_folder
+from worker.cache_folder import cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 

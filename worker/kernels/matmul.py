@@ -28,7 +28,7 @@ def matmul(
     first: int,
     last: int,
 ) -> None:
-    """Columns first to last of out = x @ weight.T.
+    """Compute columns first to last of out = x @ weight.T.
 
     Args:
         weight: [outputs, inputs] float32, C-contiguous.
@@ -56,7 +56,7 @@ def _matmul(
     inputs: int,
     tokens: int,
 ) -> None:
-    """weight [outputs * inputs], x [tokens * inputs], out [tokens * outputs], all flat.
+    """Shapes: weight [outputs * inputs], x [tokens * inputs], out [tokens * outputs], all flat.
 
     Four rows of the weight meet two tokens at once; where fewer are left, the last one is computed
     again and not stored, so that every element goes through the same code.

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -18,7 +19,7 @@ from .jit import kernel
 _INT32 = ir.IntType(32)
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _load_acquire(typingctx: Any, words: Any, index: Any) -> Any:
     """Element of an int64 array, read atomically and never from a register."""
 
@@ -29,7 +30,7 @@ def _load_acquire(typingctx: Any, words: Any, index: Any) -> Any:
     return types.int64(words, types.intp), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _pause(typingctx: Any) -> Any:
     """Tell the core that it spins; a CPU without such a hint does nothing."""
 
@@ -50,7 +51,7 @@ def _pause(typingctx: Any) -> Any:
     return types.void(), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _offer_core(typingctx: Any) -> Any:
     """sched_yield: let another thread have the core."""
 

@@ -10,7 +10,8 @@ checked: the wrappers do that.
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba import types
+from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
@@ -23,7 +24,7 @@ _INTEGERS = ir.VectorType(_INT32, LANES)
 _MASK = ir.VectorType(ir.IntType(1), LANES)
 
 
-class Float32x8(types.Type):  # type: ignore[misc]
+class Float32x8(types.Type):
     """Numba's view of an LLVM vector of eight floats; lives inside kernels only."""
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ float32x8 = Float32x8()
 
 
 @register_model(Float32x8)
-class _Float32x8Model(models.PrimitiveModel):  # type: ignore[misc]
+class _Float32x8Model(models.PrimitiveModel):
     def __init__(self, manager: Any, fe_type: Any) -> None:
         super().__init__(manager, fe_type, _VECTOR)
 
@@ -88,7 +89,7 @@ def _is_flat(array: Any) -> bool:
     )
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def load8(typingctx: Any, array: Any, offset: Any) -> Any:
     """Eight elements of `array` from `offset`."""
     if not _is_flat(array):
@@ -101,7 +102,7 @@ def load8(typingctx: Any, array: Any, offset: Any) -> Any:
     return float32x8(array, types.intp), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def load_part(typingctx: Any, array: Any, offset: Any, count: Any) -> Any:
     """`count` (at most eight) elements of `array` from `offset`; the other lanes are 0."""
     if not _is_flat(array):
@@ -117,7 +118,7 @@ def load_part(typingctx: Any, array: Any, offset: Any, count: Any) -> Any:
     return float32x8(array, types.intp, types.intp), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def store8(typingctx: Any, array: Any, offset: Any, vector: Any) -> Any:
     """Write the eight lanes to `array` from `offset`."""
     if not _is_flat(array):
@@ -131,7 +132,7 @@ def store8(typingctx: Any, array: Any, offset: Any, vector: Any) -> Any:
     return types.none(array, types.intp, float32x8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def store_part(typingctx: Any, array: Any, offset: Any, count: Any, vector: Any) -> Any:
     """Write the first `count` (at most eight) lanes to `array` from `offset`."""
     if not _is_flat(array):
@@ -148,7 +149,7 @@ def store_part(typingctx: Any, array: Any, offset: Any, count: Any, vector: Any)
     return types.none(array, types.intp, types.intp, float32x8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def splat8(typingctx: Any, value: Any) -> Any:
     """Eight lanes of the same float32 value."""
 
@@ -158,9 +159,9 @@ def splat8(typingctx: Any, value: Any) -> Any:
     return float32x8(types.float32), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def fma8(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c in each lane, rounded once."""
+    """Compute a * b + c in each lane, rounded once."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _fma(builder, *arguments)
@@ -168,9 +169,9 @@ def fma8(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
     return float32x8(float32x8, float32x8, float32x8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def add8(typingctx: Any, a: Any, b: Any) -> Any:
-    """a + b in each lane."""
+    """Add two vectors."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fadd(*arguments)
@@ -178,9 +179,9 @@ def add8(typingctx: Any, a: Any, b: Any) -> Any:
     return float32x8(float32x8, float32x8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def sub8(typingctx: Any, a: Any, b: Any) -> Any:
-    """a - b in each lane."""
+    """Subtract b from a."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fsub(*arguments)
@@ -188,9 +189,9 @@ def sub8(typingctx: Any, a: Any, b: Any) -> Any:
     return float32x8(float32x8, float32x8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def mul8(typingctx: Any, a: Any, b: Any) -> Any:
-    """a * b in each lane."""
+    """Multiply two vectors."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fmul(*arguments)
@@ -198,9 +199,9 @@ def mul8(typingctx: Any, a: Any, b: Any) -> Any:
     return float32x8(float32x8, float32x8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def div8(typingctx: Any, a: Any, b: Any) -> Any:
-    """a / b in each lane."""
+    """Divide a by b."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fdiv(*arguments)
@@ -208,7 +209,7 @@ def div8(typingctx: Any, a: Any, b: Any) -> Any:
     return float32x8(float32x8, float32x8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def keep_lanes(typingctx: Any, vector: Any, start: Any, stop: Any, fill: Any) -> Any:
     """Lanes start <= lane < stop of `vector`; `fill` (a float32) in the others."""
 
@@ -230,7 +231,7 @@ def _tree(builder: ir.IRBuilder, vector: ir.Value, combine: Any) -> Any:
     return builder.extract_element(vector, ir.Constant(_INT32, 0))
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def sum8(typingctx: Any, vector: Any) -> Any:
     """Sum of the eight lanes, a float32, always by the same tree."""
 
@@ -240,7 +241,7 @@ def sum8(typingctx: Any, vector: Any) -> Any:
     return types.float32(float32x8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def greatest8(typingctx: Any, vector: Any) -> Any:
     """Largest lane, a float32; lanes that are NaN may be passed over."""
 
@@ -253,7 +254,17 @@ def greatest8(typingctx: Any, vector: Any) -> Any:
     return types.float32(float32x8), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
+def first_lane(typingctx: Any, vector: Any) -> Any:
+    """Lane 0, a float32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.extract_element(arguments[0], ir.Constant(_INT32, 0))
+
+    return types.float32(float32x8), codegen
+
+
+@intrinsic
 def upper_half(typingctx: Any, vector: Any) -> Any:
     """Lanes 4 to 7 moved to lanes 0 to 3; the other lanes repeat them."""
 
@@ -268,7 +279,7 @@ _QUADS = ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15])
 _HALVES = ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def sums_of_8(
     typingctx: Any, v0: Any, v1: Any, v2: Any, v3: Any, v4: Any, v5: Any, v6: Any, v7: Any
 ) -> Any:
@@ -289,7 +300,7 @@ def sums_of_8(
     return float32x8(*[float32x8] * LANES), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def transposed_8(
     typingctx: Any, v0: Any, v1: Any, v2: Any, v3: Any, v4: Any, v5: Any, v6: Any, v7: Any
 ) -> Any:
@@ -365,7 +376,7 @@ def _exp(builder: ir.IRBuilder, x: ir.Value) -> Any:
     return builder.select(builder.fcmp_unordered("uno", x, x), x, p)
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def exp8(typingctx: Any, vector: Any) -> Any:
     """e^x in each lane, within 2 units in the last place; NaN stays NaN."""
 

@@ -1,0 +1,81 @@
+"""Root mean square norm (Zhang and Sennrich, 2019)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .jit import kernel
+from .vector import add8, fma8, load8, load_part, mul8, splat8, store8, store_part, sum8
+
+
+def rms_norm(
+    x: NDArray[np.float32],
+    weight: NDArray[np.float32],
+    out: NDArray[np.float32],
+    eps: float,
+    first_column: int = 0,
+    vectors: int = 1,
+) -> None:
+    """Divide vectors by their root mean square and multiply them by `weight`.
+
+    A row of x may hold several vectors side by side (the heads of a projection); each is normalised
+    by itself. Columns of `out` outside these vectors are left as they are.
+
+    Args:
+        x: [tokens, columns] float32, C-contiguous.
+        weight: [width] float32.
+        out: [tokens, columns] float32, C-contiguous; may be x.
+        eps: added to the mean of squares.
+        first_column: where the first vector of a row starts.
+        vectors: vectors of `width` values in a row.
+    """
+    tokens, columns = x.shape
+    width = len(weight)
+    assert out.shape == x.shape, (out.shape, x.shape)
+    assert first_column + vectors * width <= columns, (first_column, vectors, width, columns)
+    shape = (tokens, columns, first_column, vectors, width)
+    _rms_norm(x.ravel(), weight, out.ravel(), *shape, np.float32(eps))
+
+
+@kernel
+def _rms_norm(
+    x: NDArray[np.float32],
+    weight: NDArray[np.float32],
+    out: NDArray[np.float32],
+    tokens: int,
+    columns: int,
+    first_column: int,
+    vectors: int,
+    width: int,
+    eps: np.float32,
+) -> None:
+    """Shapes: x and out [tokens * columns], weight [width]."""
+    for t in range(tokens):
+        for v in range(vectors):
+            start = t * columns + first_column + v * width
+            mean = _sum_of_squares(x, start, width) / np.float32(width)
+            scale = splat8(np.float32(1.0) / np.sqrt(mean + eps))
+            whole = width // 8 * 8
+            for i in range(0, whole, 8):
+                scaled = mul8(load8(x, start + i), scale)
+                store8(out, start + i, mul8(scaled, load8(weight, i)))
+            if whole < width:
+                rest = width - whole
+                scaled = mul8(load_part(x, start + whole, rest), scale)
+                scaled = mul8(scaled, load_part(weight, whole, rest))
+                store_part(out, start + whole, rest, scaled)
+
+
+@kernel
+def _sum_of_squares(x: NDArray[np.float32], start: int, width: int) -> Any:
+    """Sum of x[start : start + width] squared, in sixteen partial sums folded by one tree."""
+    a = b = splat8(np.float32(0.0))
+    pairs = width // 16 * 16
+    for i in range(0, pairs, 16):
+        v, w = load8(x, start + i), load8(x, start + i + 8)
+        a, b = fma8(v, v, a), fma8(w, w, b)
+    for i in range(pairs, width, 8):
+        v = load_part(x, start + i, min(8, width - i))
+        a = fma8(v, v, a)
+    return sum8(add8(a, b))

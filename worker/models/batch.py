@@ -1,0 +1,72 @@
+"""One step's ragged batch: the new tokens of all scheduled sequences, side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(slots=True)
+class Batch:
+    """T new tokens of S sequences, R of which get logits.
+
+    Attributes:
+        token_ids: int32 [T].
+        positions: int32 [T]: of each token in its sequence, ascending by one within a sequence.
+        query_start: int32 [S + 1]: sequence s owns tokens query_start[s] to query_start[s + 1]; its
+            length so far is the position of its last token + 1.
+        logit_rows: int32 [R]: indices into the T tokens.
+        slots: per layer group int64 [T]: block * block_size + offset where a token's K/V go.
+        block_tables: per layer group int32 [S, max_blocks]: column j names the pool block that
+            holds positions j * block_size to (j + 1) * block_size; -1 where none is held, which is
+            right only behind the group's window or after the sequence's end.
+    """
+
+    token_ids: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    query_start: NDArray[np.int32]
+    logit_rows: NDArray[np.int32]
+    slots: Sequence[NDArray[np.int64]]
+    block_tables: Sequence[NDArray[np.int32]]
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return len(self.token_ids)
+
+    @property
+    def num_sequences(self) -> int:
+        """S."""
+        return len(self.query_start) - 1
+
+    def check(self, vocab_size: int, num_positions: int, num_slots: Sequence[int]) -> None:
+        """Assert that kernels, which check nothing, stay within their arrays.
+
+        Args:
+            vocab_size: rows of the embedding.
+            num_positions: rows of the rotary tables.
+            num_slots: per layer group, slots of the pool.
+        """
+        tokens, sequences = self.num_tokens, self.num_sequences
+        assert tokens > 0, "a batch without tokens"
+        for name in ("token_ids", "positions", "query_start", "logit_rows"):
+            assert getattr(self, name).dtype == np.int32, f"{name} is not int32"
+        assert self.positions.shape == (tokens,), (self.positions.shape, tokens)
+        assert self.query_start[0] == 0, self.query_start
+        assert self.query_start[-1] == tokens, (self.query_start, tokens)
+        assert np.all(np.diff(self.query_start) > 0), self.query_start
+        assert _within(self.token_ids, vocab_size), "a token id outside the vocabulary"
+        assert _within(self.positions, num_positions), "a position past the rotary tables"
+        assert _within(self.logit_rows, tokens), "a logit row outside the batch"
+        assert len(self.slots) == len(self.block_tables) == len(num_slots), len(num_slots)
+        for slots, table, count in zip(self.slots, self.block_tables, num_slots, strict=True):
+            assert slots.dtype == np.int64, slots.dtype
+            assert slots.shape == (tokens,), (slots.shape, tokens)
+            assert _within(slots, count), "a slot outside the pool"
+            assert table.dtype == np.int32, table.dtype
+            assert len(table) == sequences, (table.shape, sequences)
+
+
+def _within(indices: NDArray[np.generic], count: int) -> bool:
+    return indices.size == 0 or bool(indices.min() >= 0 and indices.max() < count)
