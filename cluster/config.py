@@ -1,0 +1,74 @@
+"""Settings of the distributed job."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .optional_column import OptionalColumn
+
+
+class ClusterConfig(BaseModel):
+    """How the work is spread, committed and written; nothing here changes a row's completion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workers: int | None = Field(
+        default=None,
+        ge=1,
+        description="Workers, each with its own copy of the KV pool. Default: one for each machine "
+        "of a cluster, one embedded.",
+    )
+    shard_rows: int = Field(
+        default=16,
+        ge=1,
+        description="Most rows sent to a worker and committed at a time. Small datasets get "
+        "smaller shards. More rows: less overhead, more to redo when a worker is lost.",
+    )
+    shard_bytes: int = Field(
+        default=1 << 20,
+        ge=1,
+        description="Bytes of prompts and messages at which a shard ends, whatever its rows.",
+    )
+    part_rows: int = Field(
+        default=10_000,
+        ge=1,
+        description="Most rows of an output file part-NNNNN.parquet.",
+    )
+    part_bytes: int = Field(
+        default=512 << 20,
+        ge=1,
+        description="About how many bytes of input columns an output file carries at most.",
+    )
+    shards_in_flight: int = Field(
+        default=2,
+        ge=2,
+        description="Fewest shards a worker holds, so that its batch refills across shard borders.",
+    )
+    max_attempts: int = Field(
+        default=3,
+        ge=1,
+        description="How often a shard is tried when workers are lost while they work on it.",
+    )
+    max_worker_restarts: int = Field(
+        default=10,
+        ge=0,
+        description="How many lost workers are replaced before the job goes on with those left.",
+    )
+    start_timeout_s: float = Field(
+        default=600.0,
+        gt=0,
+        description="Seconds to wait for the first worker to load its model; workers that are not "
+        "there a tenth of it later join while the job runs.",
+    )
+    max_errors: int | None = Field(
+        default=None, ge=0, description="End the job once more rows than this have failed."
+    )
+    fail_on_errors: bool = Field(
+        default=False, description="Exit 3 after all rows are done if any of them failed."
+    )
+    output_prefix: str = Field(
+        default="", description="Put before the name of every result column."
+    )
+    output_columns: frozenset[OptionalColumn] = Field(
+        default=frozenset(),
+        description="Result columns to write besides the usual ones: prompt_tokens, "
+        "generated_tokens, logprobs.",
+    )

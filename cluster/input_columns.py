@@ -1,0 +1,115 @@
+"""Which input columns hold the prompt, the messages and the sampling parameters."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from .errors import JobConfigError
+from .input_files import display
+
+PROMPT: Final = "prompt"
+MESSAGES: Final = "messages"
+SAMPLING_PARAMS: Final = "sampling_params"
+
+_PROMPT_TYPES: Final = "string (string, large_string, string_view or a dictionary of one)"
+_MESSAGES_TYPES: Final = "string with JSON, or list of struct"
+_SAMPLING_TYPES: Final = "struct, or string with JSON"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputColumns:
+    """The columns a job reads its requests from.
+
+    With neither ``prompt`` nor ``messages`` given, the columns of these names are used, whichever
+    exist. As soon as one is given, only what is given counts. Where both are in use, a row whose
+    messages are not null uses them, and its prompt otherwise. ``sampling_params`` is used
+    when it exists; a name that is given must exist.
+
+    Attributes:
+        prompt: column of plain text.
+        messages: column of conversations.
+        sampling_params: column of per-row overrides of the job's sampling parameters.
+    """
+
+    prompt: str | None = None
+    messages: str | None = None
+    sampling_params: str | None = None
+
+    def resolve(self, schema: pa.Schema, file: str) -> "InputColumns":
+        """Return the columns that this file uses, None for those it lacks.
+
+        Raises:
+            JobConfigError: a column that was named is missing, neither prompt nor messages is
+                there, or a type is wrong; the message names file, column and the type found.
+        """
+        by_name = self.prompt is None and self.messages is None
+        prompt = PROMPT if by_name else self.prompt
+        messages = MESSAGES if by_name else self.messages
+        sampling = self.sampling_params or SAMPLING_PARAMS
+        found = InputColumns(
+            prompt=prompt if prompt in schema.names else None,
+            messages=messages if messages in schema.names else None,
+            sampling_params=sampling if sampling in schema.names else None,
+        )
+        if found.prompt is None and found.messages is None:
+            raise _missing(file, " or ".join(filter(None, (prompt, messages))), schema)
+        for given in (self.prompt, self.messages, self.sampling_params):
+            if given is not None and given not in schema.names:
+                raise _missing(file, given, schema)
+        found._check_types(schema, file)
+        return found
+
+    def names(self) -> list[str]:
+        """Return the columns in use."""
+        return [c for c in (self.prompt, self.messages, self.sampling_params) if c is not None]
+
+    def _check_types(self, schema: pa.Schema, file: str) -> None:
+        if self.prompt is not None and not is_text(schema.field(self.prompt).type):
+            raise _wrong_type(file, schema.field(self.prompt), _PROMPT_TYPES)
+        if self.messages is not None:
+            field = schema.field(self.messages)
+            if not is_text(field.type) and not is_struct_list(field.type):
+                raise _wrong_type(file, field, _MESSAGES_TYPES)
+        if self.sampling_params is not None:
+            field = schema.field(self.sampling_params)
+            if not is_text(field.type) and not pa.types.is_struct(field.type):
+                raise _wrong_type(file, field, _SAMPLING_TYPES)
+
+
+def storage_type(type_: pa.DataType) -> pa.DataType:
+    """Return what an extension type (``arrow.json``, say) is stored as, other types unchanged."""
+    return type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Tell whether values of the type are text."""
+    type_ = storage_type(type_)
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return bool(
+        pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_string_view(type_)
+    )
+
+
+def is_struct_list(type_: pa.DataType) -> bool:
+    """Tell whether values of the type are lists of structs."""
+    is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    return bool(is_list and pa.types.is_struct(type_.value_type))
+
+
+def _missing(file: str, column: str, schema: pa.Schema) -> JobConfigError:
+    there = ", ".join(schema.names) or "none"
+    return JobConfigError(
+        f"{display(file)}: no column {column}; columns there: {there}; "
+        "name the column in the configuration"
+    )
+
+
+def _wrong_type(file: str, field: pa.Field, needed: str) -> JobConfigError:
+    return JobConfigError(
+        f"{display(file)}: column {field.name} is {field.type}; needed: {needed}; "
+        "cast the column or name another one"
+    )

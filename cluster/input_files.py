@@ -1,0 +1,91 @@
+"""Which files an input path stands for, and in which order."""
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import InputError
+
+_SKIPPED_PREFIXES = ("_", ".")
+_WILDCARD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class InputPath:
+    """One input file.
+
+    Attributes:
+        path: where to open it.
+        relative: its path below the input root, with ``/``; orders the files and names them in
+            messages. The root is the folder given, the folder of a single file, or the part of a
+            glob pattern before its first wildcard.
+    """
+
+    path: Path
+    relative: str
+
+
+def find_input_files(source: str) -> list[InputPath]:
+    """Return the files of a file, folder (taken recursively) or glob pattern, in row-id order.
+
+    An existing path is taken literally whatever characters it holds. Names that start with ``_``
+    or ``.`` below the root are skipped, as every reader of Parquet folders does.
+
+    Raises:
+        InputError: nothing there, nothing left after skipping, or a loop of symbolic links.
+    """
+    root = Path(source)
+    if root.is_dir():
+        found = [InputPath(path, _relative(path, root)) for path in _walk(root, frozenset())]
+    elif root.exists():
+        found = [InputPath(root, root.name)]
+    elif _WILDCARD.search(source):
+        found = _glob(source)
+    else:
+        raise InputError(f"{source}: no such file or folder; check the input path")
+    if not found:
+        raise InputError(
+            f"{source}: no input files; names that start with '_' or '.' are skipped, "
+            "give a Parquet file, a folder that holds some, or a glob pattern"
+        )
+    return sorted(found, key=lambda file: os.fsencode(file.relative))
+
+
+def _walk(folder: Path, ancestors: frozenset[str]) -> Iterator[Path]:
+    real = os.path.realpath(folder)
+    if real in ancestors:
+        raise InputError(f"{folder}: a symbolic link leads back to a folder above; remove the link")
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith(_SKIPPED_PREFIXES):
+            continue
+        if entry.is_dir():
+            yield from _walk(entry, ancestors | {real})
+        else:
+            yield entry
+
+
+def _glob(pattern: str) -> list[InputPath]:
+    fixed = pattern[: _WILDCARD.search(pattern).start()]  # type: ignore[union-attr]
+    root = Path(fixed[: fixed.rfind("/") + 1] or ".")
+    found: dict[str, InputPath] = {}
+    matches = glob.iglob(pattern, recursive=True)  # noqa: PTH207 - Path.glob refuses "/a/*"
+    for match in matches:
+        path = Path(match)
+        names = path.relative_to(root).parts
+        if any(name.startswith(_SKIPPED_PREFIXES) for name in names):
+            continue
+        for file in _walk(path, frozenset()) if path.is_dir() else [path]:
+            found[_relative(file, root)] = InputPath(file, _relative(file, root))
+    return list(found.values())
+
+
+def _relative(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def display(name: str) -> str:
+    """Return a file name as printable text: bytes that are not UTF-8 become U+FFFD."""
+    return os.fsencode(name).decode("utf-8", "replace")

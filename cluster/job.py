@@ -1,0 +1,54 @@
+"""A job: everything that a run needs to be told."""
+
+from dataclasses import dataclass, field
+
+from worker.engine.config import EngineConfig
+from worker.engine.sampling_params import SamplingParams
+
+from .config import ClusterConfig
+from .input_columns import InputColumns
+from .optional_column import OptionalColumn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One dataset, one model, one output folder.
+
+    Attributes:
+        input: file, folder or glob pattern of Parquet files.
+        output: the run directory.
+        model: model source, resolved on every machine by itself.
+        model_sha256: what the model file's hash must be; None accepts any.
+        prompt_column, messages_column, sampling_params_column: see ``InputColumns``.
+        sampling: parameters of rows that set none.
+        engine: settings of every worker's engine.
+        cluster: how the work is spread and written.
+    """
+
+    input: str
+    output: str
+    model: str
+    model_sha256: str | None = None
+    prompt_column: str | None = None
+    messages_column: str | None = None
+    sampling_params_column: str | None = None
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+
+    @property
+    def columns(self) -> InputColumns:
+        """Where the requests are."""
+        return InputColumns(
+            prompt=self.prompt_column,
+            messages=self.messages_column,
+            sampling_params=self.sampling_params_column,
+        )
+
+    @property
+    def optional_columns(self) -> frozenset[OptionalColumn]:
+        """Result columns besides the usual ones; log-probabilities asked of all rows count."""
+        asked = self.cluster.output_columns
+        if self.sampling.logprobs is not None:
+            asked |= {OptionalColumn.LOGPROBS}
+        return asked

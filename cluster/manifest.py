@@ -1,0 +1,100 @@
+"""The manifest: what a run is, so that another run can tell whether it is the same one."""
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from .errors import JobConfigError
+from .plan import CuttingRule
+
+NUMERICS_VERSION: Final = 1
+"""Raised by a release whose tokens may differ from those of the release before."""
+
+_FORMAT: Final = "tokenmill run"
+_FORMAT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRecord:
+    """What is known of a written part; a part whose record does not match is not trusted.
+
+    Attributes:
+        index: its number, from 0.
+        first_row: row id of its first row.
+        num_rows: its rows.
+        size: bytes of the file.
+        sha256: of the file.
+        num_errors: rows that failed.
+        num_prompt_tokens: tokens of all prompts.
+        num_generated_tokens: tokens of all completions.
+        checksum: sum of the rows' token checksums, hexadecimal.
+    """
+
+    index: int
+    first_row: int
+    num_rows: int
+    size: int
+    sha256: str
+    num_errors: int
+    num_prompt_tokens: int
+    num_generated_tokens: int
+    checksum: str
+
+    @property
+    def file_name(self) -> str:
+        """Name of the part's file."""
+        return f"part-{self.index:05d}.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Identity and shape of a run.
+
+    Attributes:
+        fingerprint: everything that can change a row, by name. No times, no release versions: a
+            ``touch`` or a bug-fix release must not make it another run.
+        inputs: the input files: path below the input root, size, footer SHA-256, rows.
+        cutting: the rule that cuts rows into shards and parts.
+        template_date: the date that chat templates see in all rows of the run.
+        parts: their records, once the run is finished.
+    """
+
+    fingerprint: dict[str, Any]
+    inputs: list[dict[str, Any]]
+    cutting: CuttingRule
+    template_date: str
+    parts: list[PartRecord] = field(default_factory=list)
+
+    def with_parts(self, parts: list[PartRecord]) -> "Manifest":
+        """Return the manifest of the finished run."""
+        return replace(self, parts=parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document to write."""
+        return {"format": _FORMAT, "format_version": _FORMAT_VERSION} | asdict(self)
+
+    @classmethod
+    def read(cls, path: Path) -> "Manifest":
+        """Read a manifest.
+
+        Raises:
+            JobConfigError: the file is no manifest of tokenmill, or of a version that is not known.
+        """
+        try:
+            document = json.loads(path.read_bytes())
+            if document.pop("format") != _FORMAT:
+                raise KeyError("format")
+            version = document.pop("format_version")
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+            raise JobConfigError(
+                f"{path}: not a manifest of tokenmill ({error}); choose another output folder"
+            ) from error
+        if version != _FORMAT_VERSION:
+            raise JobConfigError(
+                f"{path}: manifest version {version}, this tokenmill knows {_FORMAT_VERSION}; "
+                "choose another output folder, or use the release that wrote it"
+            )
+        document["cutting"] = CuttingRule(**document["cutting"])
+        document["parts"] = [PartRecord(**record) for record in document["parts"]]
+        return cls(**document)

@@ -1,0 +1,150 @@
+"""The shard plan: a rule that cuts the rows into shards, the same every time it is applied.
+
+No list of shards is kept. Parts are ranges of a fixed number of rows; inside a part, rows are
+taken in order until a shard is full by rows or by bytes. So the cuts after a part's first row
+depend on nothing before it, and a run can go on at any part.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from .config import ClusterConfig
+from .dataset import InputDataset
+from .reader import RowReader
+
+_SHARDS_PER_WORKER: Final = 4
+_FIXED_WIDTH_BYTES: Final = 8  # what a number counts, whatever its width
+
+
+@dataclass(frozen=True, slots=True)
+class CuttingRule:
+    """How rows are cut; recorded in the manifest.
+
+    Attributes:
+        shard_rows: most rows of a shard.
+        shard_bytes: a shard ends with the row that brings its requests to this size or above.
+        part_rows: rows of a part; the last part may have fewer.
+    """
+
+    shard_rows: int
+    shard_bytes: int
+    part_rows: int
+
+    @classmethod
+    def for_dataset(
+        cls, dataset: InputDataset, config: ClusterConfig, num_workers: int
+    ) -> "CuttingRule":
+        """Derive the rule from the settings and what the footers say.
+
+        A small dataset gets smaller shards, so that every worker has several. A dataset of wide
+        rows gets parts of fewer rows, so that a part stays near ``part_bytes``.
+        """
+        fair = dataset.num_rows // (num_workers * _SHARDS_PER_WORKER)
+        wide = config.part_bytes * dataset.num_rows // max(1, dataset.num_bytes)
+        return cls(
+            shard_rows=max(1, min(config.shard_rows, fair)),
+            shard_bytes=config.shard_bytes,
+            part_rows=max(1, min(config.part_rows, wide or 1)),
+        )
+
+    def part_of(self, row_id: int) -> int:
+        """Return the index of the part that a row belongs to."""
+        return row_id // self.part_rows
+
+    def part_range(self, part: int, num_rows: int) -> range:
+        """Return a part's row ids."""
+        return range(part * self.part_rows, min(num_rows, (part + 1) * self.part_rows))
+
+    def num_parts(self, num_rows: int) -> int:
+        """Return how many parts a dataset gives; one, with no rows, for an empty one."""
+        return max(1, -(-num_rows // self.part_rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A range of rows, the unit of dispatch and commit.
+
+    Attributes:
+        first_row: row id of its first row; identifies the shard.
+        num_rows: its rows.
+        payload: their requests as an Arrow IPC stream.
+    """
+
+    first_row: int
+    num_rows: int
+    payload: bytes
+
+    @property
+    def rows(self) -> range:
+        """Row ids."""
+        return range(self.first_row, self.first_row + self.num_rows)
+
+
+def cut_shards(reader: RowReader, rule: CuttingRule, num_rows: int) -> Iterator[Shard]:
+    """Yield the shards from the reader's position to the dataset's last row.
+
+    Args:
+        reader: positioned at the first row of a part; gives request columns.
+        rule: where to cut.
+        num_rows: rows of the dataset.
+    """
+    while (start := reader.next_row) < num_rows:
+        limit = min(rule.shard_rows, rule.part_range(rule.part_of(start), num_rows).stop - start)
+        batches, taken, size = [], 0, 0
+        for batch in reader.read(limit):
+            ends = size + np.cumsum(row_bytes_of(batch))
+            rows = min(batch.num_rows, int(np.searchsorted(ends, rule.shard_bytes)) + 1)
+            batches.append(batch.slice(0, rows))
+            taken, size = taken + rows, int(ends[rows - 1])
+            if size >= rule.shard_bytes:
+                reader.give_back(batch.slice(rows))
+                break
+        yield Shard(start, taken, _ipc_stream(batches))
+
+
+def row_bytes_of(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """Return the size of each row's values in bytes, int64 [rows]."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        sizes += _value_bytes(column)
+    return sizes
+
+
+def _value_bytes(array: pa.Array) -> NDArray[np.int64]:
+    kind = array.type
+    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
+        return np.diff(_offsets(array, np.int64))
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        return np.diff(_offsets(array, np.int32)).astype(np.int64)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        offsets: NDArray[np.int64] = array.offsets.to_numpy().astype(np.int64)
+        values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+        ends = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(_value_bytes(values), out=ends[1:])
+        ends = ends[offsets - offsets[0]]
+        return ends[1:] - ends[:-1]
+    if pa.types.is_struct(kind):
+        fields = [array.field(index) for index in range(kind.num_fields)]
+        return sum((_value_bytes(field) for field in fields), np.zeros(len(array), np.int64))
+    return np.full(len(array), _FIXED_WIDTH_BYTES, np.int64)
+
+
+def _offsets(array: pa.Array, dtype: type) -> NDArray[np.int64]:
+    buffer = array.buffers()[1]
+    if buffer is None or len(array) == 0:
+        return np.zeros(len(array) + 1, np.int64)
+    return np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array) + 1]
+
+
+def _ipc_stream(batches: list[pa.RecordBatch]) -> bytes:
+    """Serialise batches one after the other: combining them could overflow string offsets."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())

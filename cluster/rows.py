@@ -1,0 +1,126 @@
+"""From the rows of a shard to engine requests; what cannot become one is a row error."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from worker.engine.completion import Completion, FinishReason
+from worker.engine.request import Message, Request, RowId
+from worker.engine.sampling_params import SamplingParams
+from worker.errors import RowError
+
+from .input_columns import MESSAGES, PROMPT, SAMPLING_PARAMS
+
+
+def requests_of(
+    payload: bytes, first_row: int, defaults: SamplingParams
+) -> Iterator[Request | Completion]:
+    """Yield one Request for each row, or the failed Completion that answers the row at once.
+
+    Args:
+        payload: the shard's requests as an Arrow IPC stream: any of ``prompt`` and ``messages``
+            (``large_binary`` text or list of struct) and ``sampling_params``.
+        first_row: row id of the first row.
+        defaults: what a row's own sampling parameters override.
+    """
+    row_id = first_row
+    with pa.ipc.open_stream(payload) as batches:
+        for batch in batches:
+            for index in range(batch.num_rows):
+                yield _request_or_error(batch, index, RowId(row_id), defaults)
+                row_id += 1
+
+
+def failed(row_id: RowId, error: str) -> Completion:
+    """Return the completion of a row that failed before it reached the engine."""
+    return Completion(row_id=row_id, text=None, finish_reason=FinishReason.ERROR, error=error)
+
+
+def _request_or_error(
+    batch: pa.RecordBatch, index: int, row_id: RowId, defaults: SamplingParams
+) -> Request | Completion:
+    try:
+        return _request(batch, index, row_id, defaults)
+    except RowError as error:
+        return failed(row_id, str(error))
+
+
+def _request(batch: pa.RecordBatch, index: int, row_id: RowId, defaults: SamplingParams) -> Request:
+    cells = {name: _cell(batch, name, index) for name in batch.schema.names}
+    overrides = cells.pop(SAMPLING_PARAMS, None)
+    if isinstance(overrides, bytes):
+        overrides = _text(SAMPLING_PARAMS, overrides)
+    sampling = SamplingParams.from_cell(overrides, defaults)
+    if (messages := cells.get(MESSAGES)) is not None:
+        return Request(row_id=row_id, messages=_messages(messages), sampling=sampling)
+    if (prompt := cells.get(PROMPT)) is not None:
+        return Request(row_id=row_id, prompt=_text(PROMPT, prompt), sampling=sampling)
+    columns = [name for name in (PROMPT, MESSAGES) if name in cells]
+    raise RowError(f"{' and '.join(columns)} {'is' if len(columns) == 1 else 'are'} null")
+
+
+def _cell(batch: pa.RecordBatch, name: str, index: int) -> Any:  # noqa: ANN401 - a cell's value
+    try:
+        return batch.column(name)[index].as_py()
+    except UnicodeDecodeError:
+        raise RowError(f"{name} is not valid UTF-8") from None
+    except (ValueError, OverflowError) as error:
+        raise RowError(f"{name}: a value cannot be read ({error})") from None
+
+
+def _text(name: str, value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise RowError(f"{name} is not valid UTF-8") from None
+
+
+def _messages(value: bytes | list[Any]) -> list[Message]:
+    if isinstance(value, bytes):
+        messages = _parse_json(_text(MESSAGES, value))
+    else:
+        messages = _without_nulls(value)
+    if not isinstance(messages, list):
+        raise RowError(f"messages: a list is needed, found {_kind(messages)}")
+    if not messages:
+        raise RowError("messages: the list is empty")
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise RowError(f"messages: an object is needed at {index}, found {_kind(message)}")
+    return messages
+
+
+def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+        # JSON can spell half of a surrogate pair, which no UTF-8 text can hold.
+        json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise RowError(f"messages: invalid JSON: {error.msg} at position {error.pos}") from None
+    except UnicodeEncodeError:
+        raise RowError("messages: invalid JSON: half of a surrogate pair") from None
+    except RecursionError:
+        raise RowError("messages: invalid JSON: nested too deeply") from None
+    except ValueError as error:
+        raise RowError(f"messages: invalid JSON: {error}") from None
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any Arrow value
+    """Drop null struct fields: Arrow gives every struct every field, templates ask for presence."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", str: "a string", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a list" if isinstance(value, list) else "a number")

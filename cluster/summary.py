@@ -1,0 +1,90 @@
+"""What a finished job has to say."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import RowErrorsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSummary:
+    """One worker's share.
+
+    Attributes:
+        worker_id: its name in the statistics.
+        node: the machine.
+        rows: rows committed from it.
+        prompt_tokens: prompt tokens computed.
+        generated_tokens: tokens generated.
+        prompt_tokens_per_s, generated_tokens_per_s: over the time it was ready for work.
+        load_s: seconds to load the model.
+        peak_rss_bytes: most memory its process held.
+        kv_blocks_peak, kv_blocks_total: most KV blocks held, and how many there are.
+        dequant_hit_rate: share of weight look-ups found in the dequant cache; None without any.
+        dequant_bytes_peak: most bytes of dequantised weights held.
+        lost: whether it died before the job's end.
+    """
+
+    worker_id: str
+    node: str
+    rows: int
+    prompt_tokens: int
+    generated_tokens: int
+    prompt_tokens_per_s: float
+    generated_tokens_per_s: float
+    load_s: float
+    peak_rss_bytes: int
+    kv_blocks_peak: int
+    kv_blocks_total: int
+    dequant_hit_rate: float | None
+    dequant_bytes_peak: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary:
+    """The whole job.
+
+    Attributes:
+        output: the run directory.
+        num_rows: rows written.
+        num_errors: those of them with an error.
+        num_parts: output files.
+        prompt_tokens: prompt tokens of all rows.
+        generated_tokens: generated tokens of all rows.
+        elapsed_s: seconds from the first dispatch to the last part.
+        prompt_tokens_per_s, generated_tokens_per_s: over ``elapsed_s``.
+        ttft_p50_s, ttft_p90_s, ttft_p99_s: time from a row's arrival in its engine to its first
+            token, within 2 %; None without any token.
+        peak_rss_bytes: most memory that the driver's process held.
+        checksum: over row ids and generated tokens; equal runs have equal ones.
+        workers: all there were, the lost ones included.
+    """
+
+    output: Path
+    num_rows: int
+    num_errors: int
+    num_parts: int
+    prompt_tokens: int
+    generated_tokens: int
+    elapsed_s: float
+    prompt_tokens_per_s: float
+    generated_tokens_per_s: float
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p99_s: float | None
+    peak_rss_bytes: int
+    checksum: str
+    workers: tuple[WorkerSummary, ...]
+
+
+class FinishedWithErrors(RowErrorsError):  # noqa: N818 - the job did finish
+    """All rows are done and written, some failed, and ``fail_on_errors`` is set.
+
+    Attributes:
+        summary: of the finished job.
+    """
+
+    def __init__(self, message: str, summary: JobSummary) -> None:
+        super().__init__(message)
+        self.summary = summary
