@@ -1,0 +1,218 @@
+"""Sampler: which token, for every setting, alone and in any batch."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from worker.engine.draws import uniform
+from worker.engine.sampler import Sampler, penalised
+
+from .sequences import make_sequence
+
+QRS = np.log(np.array([0.5, 0.3, 0.2], np.float32))
+
+
+def _sample(logits, *sequences):
+    logits = np.ascontiguousarray(np.atleast_2d(np.asarray(logits, np.float32)))
+    return [s and s.token_id for s in Sampler(logits.shape[1]).sample(logits, sequences)]
+
+
+def _vocabulary(size=300):
+    """300 logits of which three tokens have all but nothing: 100, 200, 299."""
+    logits = np.full(size, -30, np.float32)
+    logits[[100, 200, 299]] = QRS
+    return logits
+
+
+def _letters(**params):
+    """The tokens that 200 seeded rows of one step draw."""
+    rows = [make_sequence(seed=seed, **{"temperature": 1, **params}) for seed in range(200)]
+    return Counter(_sample(np.tile(_vocabulary(), (200, 1)), *rows))
+
+
+def test_greedy_takes_the_lowest_id_of_equals():
+    """An exact tie goes to the lowest token id."""
+    assert _sample([1, 3, 2, 3, 3], make_sequence()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("params", "allowed"),
+    [
+        ({}, {100, 200, 299}),
+        ({"top_k": 5000}, {100, 200, 299}),
+        ({"top_k": 300}, {100, 200, 299}),
+        ({"top_k": 0}, {100, 200, 299}),
+        ({"top_k": -1}, {100, 200, 299}),
+        ({"top_k": 1}, {100}),
+        ({"top_k": 2}, {100, 200}),
+        ({"top_p": 0.45}, {100}),
+        ({"top_p": 0.75}, {100, 200}),
+        ({"top_p": 1.0}, {100, 200, 299}),
+        ({"top_p": 0.0}, {100}),
+        ({"top_k": 2, "top_p": 0.6}, {100}),
+        ({"top_k": 2, "top_p": 0.65}, {100, 200}),
+        ({"min_p": 0.5}, {100, 200}),
+        ({"min_p": 1.0}, {100}),
+        ({"min_p": 0.5, "top_p": 0.65}, {100, 200}),
+        ({"min_p": 0.5, "top_p": 0.6}, {100}),
+        ({"temperature": 1e-3}, {100}),
+        ({"temperature": 5e-324}, {100}),
+    ],
+)
+def test_each_setting_allows_an_exact_set(params, allowed):
+    """Tokens outside the set are never drawn, those inside are."""
+    assert set(_letters(**params)) == allowed
+
+
+def test_shares_follow_the_probabilities():
+    """50, 30 and 20 percent, within what 200 draws allow."""
+    counts = _letters()
+    assert counts[100] == pytest.approx(100, abs=25)
+    assert counts[200] == pytest.approx(60, abs=25)
+    assert counts[299] == pytest.approx(40, abs=25)
+
+
+def test_high_temperature_is_flat():
+    """At temperature 100 every token of a small vocabulary comes up."""
+    rows = [make_sequence(seed=seed, temperature=100) for seed in range(200)]
+    assert set(_sample(np.tile(QRS, (200, 1)), *rows)) == {0, 1, 2}
+
+
+def test_draws_within_a_row_differ():
+    """The position counts: a seeded row does not repeat its first draw."""
+    sequence = make_sequence(seed=1, temperature=1)
+    tokens = []
+    for _ in range(40):
+        (token,) = _sample(QRS, sequence)
+        sequence.append(token, None)
+        tokens.append(token)
+    assert set(tokens) == {0, 1, 2}
+
+
+def test_rows_without_seed_differ_from_each_other():
+    """The row id counts, and the job seed."""
+    rows = [make_sequence(row_id=i, temperature=1) for i in range(60)]
+    again = [make_sequence(row_id=i, temperature=1, job_seed=1) for i in range(60)]
+    logits = np.zeros((60, 300), np.float32)
+    first, second = _sample(logits, *rows), _sample(logits, *again)
+    assert len(set(first)) > 40
+    assert sum(a == b for a, b in zip(first, second, strict=True)) < 10
+
+
+params = st.fixed_dictionaries(
+    {
+        "temperature": st.sampled_from([0.0, 0.3, 1.0, 2.0]),
+        "top_k": st.sampled_from([0, 1, 3, 50, 1000]),
+        "top_p": st.sampled_from([0.0, 0.3, 0.9, 1.0]),
+        "min_p": st.sampled_from([0.0, 0.1, 0.6]),
+        "seed": st.integers(0, 2**64 - 1),
+        "logprobs": st.sampled_from([None, 0, 3]),
+        "presence_penalty": st.sampled_from([0.0, 0.5]),
+        "repetition_penalty": st.sampled_from([1.0, 1.3]),
+    }
+)
+
+
+@settings(deadline=None)
+@given(st.lists(params, min_size=1, max_size=9), st.integers(0, 2**32))
+def test_row_alone_equals_row_in_a_batch(rows, seed):
+    """Neighbours change neither a row's token nor a bit of its log-probabilities."""
+    logits = np.random.default_rng(seed).normal(0, 3, (len(rows), 301)).astype(np.float32)
+    sampler = Sampler(301)
+    sequences = [make_sequence((5, 6, 7, 5), **row) for row in rows]
+    batch = sampler.sample(logits, sequences)
+    alone = [
+        sampler.sample(logits[i : i + 1].copy(), [sequence])[0]
+        for i, sequence in enumerate(sequences)
+    ]
+    assert batch == alone
+
+
+def _naive(logits, sequence):
+    """Sort everything, filter in the documented order, walk the running sum."""
+    p = sequence.params
+    weights = [math.exp((float(x) - float(logits.max())) / p.temperature) for x in logits]
+    order = sorted(range(len(weights)), key=lambda i: (-logits[i], i))
+    kept = [i for i in order if weights[i] >= p.min_p][: p.top_k or None]
+    mass, total = 0.0, sum(weights[i] for i in kept)
+    nucleus = []
+    for i in kept:
+        nucleus.append(i)
+        mass += weights[i]
+        if mass >= p.top_p * total:
+            break
+    if p.top_p == 1 and not 0 < p.top_k < len(weights):
+        nucleus.sort()
+    target, running = uniform(sequence.draw_key, 0) * sum(weights[i] for i in nucleus), 0.0
+    return next(i for i in nucleus if (running := running + weights[i]) > target)
+
+
+@settings(deadline=None)
+@given(params.filter(lambda p: p["temperature"] > 0), st.integers(0, 2**32))
+def test_draw_equals_the_naive_one(row, seed):
+    """As sorting the whole vocabulary and adding up probabilities."""
+    row = row | {"presence_penalty": 0.0, "repetition_penalty": 1.0}
+    logits = np.random.default_rng(seed).normal(0, 2, 200).astype(np.float32)
+    sequence = make_sequence(**row)
+    assert _sample(logits, sequence) == [_naive(logits, sequence)]
+
+
+def test_penalties_look_where_they_should():
+    """Presence and frequency at the completion, repetition at the prompt as well."""
+    logits = np.array([2.0, -2.0, 2.0, 2.0], np.float32)
+    sequence = make_sequence((0, 1, 0), presence_penalty=0.5)
+    for token in (2, 2):
+        sequence.append(token, None)
+    assert penalised(logits, sequence).tolist() == [2.0, -2.0, 1.5, 2.0]
+    sequence.params = make_sequence(frequency_penalty=0.5).params
+    assert penalised(logits, sequence).tolist() == [2.0, -2.0, 1.0, 2.0]
+    sequence.params = make_sequence(repetition_penalty=2).params
+    assert penalised(logits, sequence).tolist() == [1.0, -4.0, 1.0, 2.0]
+    assert logits.tolist() == [2.0, -2.0, 2.0, 2.0]
+
+
+def test_logprobs_are_the_models_own():
+    """Before temperature, penalties and filters; the most likely first, lowest id in a tie."""
+    logits = np.log(np.array([[0.1, 0.4, 0.4, 0.1]], np.float32))
+    sequence = make_sequence((1,), logprobs=3, temperature=0, repetition_penalty=50)
+    (sample,) = Sampler(4).sample(logits, [sequence])
+    assert sample.token_id == 2
+    assert sample.logprobs.token_id == 2
+    assert sample.logprobs.logprob == pytest.approx(math.log(0.4), abs=1e-6)
+    assert [i for i, _ in sample.logprobs.top] == [1, 2, 0]
+    assert [p for _, p in sample.logprobs.top] == pytest.approx(np.log([0.4, 0.4, 0.1]), abs=1e-6)
+
+
+def test_more_logprobs_than_tokens():
+    """K above the vocabulary gives the whole vocabulary, 0 the sampled token alone."""
+    logits = np.zeros((2, 3), np.float32)
+    rows = [make_sequence(logprobs=50), make_sequence(logprobs=0)]
+    first, second = Sampler(3).sample(logits, rows)
+    assert [i for i, _ in first.logprobs.top] == [0, 1, 2]
+    assert (second.logprobs.top, second.logprobs.logprob) == ((), first.logprobs.logprob)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_non_finite_logits_give_no_token(value, temperature):
+    """A NaN or an infinity anywhere in a row is no token, and its neighbours are sound."""
+    logits = np.tile(QRS, (3, 1))
+    logits[1, 2] = value
+    rows = [make_sequence(temperature=temperature, seed=4) for _ in range(3)]
+    first, second, third = _sample(logits, *rows)
+    assert (second, first) == (None, third)
+    assert first in (0, 1, 2)
+
+
+def test_large_finite_logits_are_sound():
+    """Logits whose sum leaves the range of float32 are not taken for infinite."""
+    assert _sample(np.array([3e38, 1e38, 3e38], np.float32), make_sequence()) == [0]
+
+
+def test_no_row_is_an_empty_answer():
+    """A step in which nothing samples asks for nothing."""
+    assert Sampler(5).sample(np.empty((0, 5), np.float32), []) == []

@@ -1,0 +1,85 @@
+"""Admission: from a request to a sequence, or to the reason why the row has no answer."""
+
+from kvpool import KVPool
+from worker.errors import RowError
+from worker.tokenizer.prompt_encoder import PromptEncoder
+from worker.tokenizer.tokenizer import Tokenizer
+
+from .draws import draw_key
+from .request import Request
+from .sequence import Sequence
+
+
+class Admission:
+    """Tokenises requests and checks that they can be run at all."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Tokenizer,
+        encoder: PromptEncoder,
+        pool: KVPool,
+        vocab_size: int,
+        max_model_len: int,
+        job_seed: int,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._encoder = encoder
+        self._pool = pool
+        self._vocab_size = vocab_size
+        self._max_model_len = max_model_len
+        self._job_seed = job_seed
+
+    def sequence(self, request: Request, now_s: float) -> Sequence:
+        """The request as a sequence, not yet checked.
+
+        Raises:
+            RowError: the prompt cannot be made into token ids.
+        """
+        prompt = tuple(self._encoder.encode(request))
+        params = request.sampling
+        room = self._max_model_len - len(prompt)
+        new = room if params.max_tokens is None else min(room, params.max_tokens)
+        return Sequence(
+            row_id=request.row_id,
+            params=params,
+            prompt_token_ids=prompt,
+            max_tokens=len(prompt) + new,
+            end_token_ids=self._tokenizer.end_ids,
+            tables=self._pool.new_tables(),
+            draw_key=draw_key(params.seed, self._job_seed, request.row_id),
+            detokenizer=self._tokenizer.detokenizer(),
+            arrival_s=now_s,
+        )
+
+    def check(self, sequence: Sequence) -> None:
+        """Refuse a sequence that could never run.
+
+        Raises:
+            RowError: no token, a token the model does not have, or more than fit the context or
+                the KV pool.
+        """
+        prompt = sequence.prompt_token_ids
+        if not prompt:
+            raise RowError("prompt: no token is left after tokenisation; give it some text")
+        unknown = next((i for i in prompt if not 0 <= i < self._vocab_size), None)
+        if unknown is not None:
+            raise RowError(
+                f"prompt_token_ids: {unknown} is not in [0, {self._vocab_size - 1}], "
+                "the token ids of this model"
+            )
+        if len(prompt) >= self._max_model_len:
+            raise RowError(
+                f"prompt too long: {len(prompt)} tokens leave no room for a completion in a "
+                f"context of {self._max_model_len}; shorten the prompt or raise max_model_len"
+            )
+        if len(prompt) > self._pool.max_sequence_tokens:
+            raise RowError(pool_too_small(len(prompt), self._pool))
+
+
+def pool_too_small(num_tokens: int, pool: KVPool) -> str:
+    """Why a row with that many tokens cannot go on, the same in every run."""
+    return (
+        f"needs {num_tokens} or more tokens of KV cache, the pool has {pool.max_sequence_tokens}; "
+        "raise kv_pool_tokens or kv_pool_bytes"
+    )

@@ -1,0 +1,101 @@
+"""Engine settings: everything that holds for all rows and does not depend on the model."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class EngineConfig(BaseModel):
+    """Settings of one engine. Unknown names are errors; nothing is changed after construction.
+
+    Fields that can change a row's result: compute, max_model_len, the KV pool's size (only
+    whether a row fits at all), chat_template, chat_template_kwargs, chat_template_date, job_seed.
+    All others change speed and memory alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    compute: Literal["f32"] = Field(
+        default="f32",
+        description="Arithmetic of the weights. f32: dequantised weights, float32 throughout.",
+    )
+    threads: PositiveInt | None = Field(
+        default=None,
+        description="Threads this engine computes with. None: all cores this process may use; "
+        "with several workers on a machine give each its share, or they get in each other's way.",
+    )
+    max_model_len: PositiveInt | None = Field(
+        default=None,
+        description="Most tokens of a row, prompt and completion together. None: the model's "
+        "context. A lower value bounds the memory a single long row can take; a prompt that "
+        "leaves no room for one token is a row error.",
+    )
+    max_num_seqs: PositiveInt = Field(
+        default=32,
+        description="Most rows decoded at the same time. More rows raise throughput until the "
+        "cores are busy, and take more KV blocks.",
+    )
+    max_num_batched_tokens: PositiveInt = Field(
+        default=512,
+        description="Most tokens a step computes, over all rows. Long prompts are cut into chunks "
+        "of at most this size; lower values shorten a step and so the wait between two tokens "
+        "of a row, higher ones prefill faster. At least max_num_seqs.",
+    )
+    block_size: PositiveInt = Field(
+        default=16,
+        description="Tokens a KV block. Smaller blocks waste less at the end of a row and cost "
+        "more bookkeeping.",
+    )
+    kv_pool_bytes: PositiveInt | None = Field(
+        default=None,
+        description="Bytes of the KV pool. None: what max_num_seqs rows of full length can use, "
+        "at most 1 GiB. When the pool is full the newest row waits and is computed again later; "
+        "a row that cannot fit alone is a row error. Not together with kv_pool_tokens.",
+    )
+    kv_pool_tokens: PositiveInt | None = Field(
+        default=None,
+        description="The KV pool's size in tokens instead of bytes, rounded up to whole blocks.",
+    )
+    dequant_cache_bytes: PositiveInt | None = Field(
+        default=None,
+        description="Most bytes of dequantised weights kept in memory, embedding and output head "
+        "included. None: all of them. Less memory means dequantising again in every step.",
+    )
+    dequant_cache_layers: PositiveInt | None = Field(
+        default=None,
+        description="Most layers whose dequantised weights are kept, at least 2. None: all that "
+        "dequant_cache_bytes allows.",
+    )
+    chat_template: str | None = Field(
+        default=None,
+        description="A Jinja chat template to use instead of the model file's own.",
+    )
+    chat_template_kwargs: Mapping[str, Any] = Field(
+        default_factory=dict,
+        description="Further variables for the chat template, for example enable_thinking.",
+    )
+    chat_template_date: datetime | None = Field(
+        default=None,
+        description="The date a chat template sees (strftime_now). None: the time the engine "
+        "starts; a job sets it, so that all its rows see the same date.",
+    )
+    job_seed: Annotated[int, Field(ge=0, lt=2**64)] = Field(
+        default=0,
+        description="With the row id it seeds the rows that have no seed of their own.",
+    )
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens {self.max_num_batched_tokens} is less than max_num_seqs "
+                f"{self.max_num_seqs}: every running row computes at least one token a step; "
+                "raise max_num_batched_tokens or lower max_num_seqs"
+            )
+        if self.kv_pool_bytes is not None and self.kv_pool_tokens is not None:
+            raise ValueError("kv_pool_bytes and kv_pool_tokens both set the pool's size; give one")
+        return self

@@ -1,0 +1,249 @@
+"""Engine: continuous batching on one machine, requests in, completions out."""
+
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Rows
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Self
+
+from worker.errors import EngineConfigError, RowError
+from worker.models.model import Model
+from worker.tokenizer.prompt_encoder import PromptEncoder
+from worker.tokenizer.tokenizer import Tokenizer
+
+from .admission import Admission, pool_too_small
+from .completion import Completion, FinishReason
+from .config import EngineConfig
+from .kv_setup import build_kv
+from .loading import load
+from .model_runner import ModelRunner
+from .request import Request, RowId
+from .sampler import Sample, Sampler
+from .scheduler import ScheduledChunk, Scheduler
+from .sequence import Ending, Sequence
+from .stats import EngineStats
+
+NON_FINITE = "non-finite logits: the model computed NaN or infinity; check the model file"
+
+
+class Engine:
+    """Completes requests with one model.
+
+    What a row gets depends on the model, the row and the settings named in EngineConfig alone,
+    never on the other rows. Not thread-safe: one thread adds, steps and reads.
+
+    Attributes:
+        config: the settings.
+        model: the model.
+        tokenizer: the model's tokenizer.
+        encoder: makes a request's token ids.
+        max_model_len: most tokens of a row, prompt and completion together.
+        numerics: names the arithmetic; equal identities give equal tokens.
+        stats: counters; ``stats.snapshot()`` for everything at one moment.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        encoder: PromptEncoder,
+        config: EngineConfig | None = None,
+    ) -> None:
+        self.config = config = config or EngineConfig()
+        self.model, self.tokenizer, self.encoder = model, tokenizer, encoder
+        self.numerics = model.numerics
+        self.max_model_len = _max_model_len(config, model)
+        self._pool, kv = build_kv(model.layer_groups, config, self.max_model_len)
+        limits = {
+            "max_num_seqs": config.max_num_seqs,
+            "max_num_batched_tokens": config.max_num_batched_tokens,
+        }
+        self._scheduler = Scheduler(self._pool, **limits)
+        self._runner = ModelRunner(model, kv, max_model_len=self.max_model_len, **limits)
+        self._sampler = Sampler(model.config.vocab_size)
+        self._admission = Admission(
+            tokenizer=tokenizer,
+            encoder=encoder,
+            pool=self._pool,
+            vocab_size=model.config.vocab_size,
+            max_model_len=self.max_model_len,
+            job_seed=config.job_seed,
+        )
+        self.stats = EngineStats(self._scheduler, self._pool, model)
+        self._live: dict[RowId, Sequence] = {}
+        self._done: dict[RowId, Completion] = {}
+
+    @classmethod
+    def from_gguf(cls, path: Path | str, config: EngineConfig | None = None) -> Self:
+        """Load a GGUF file.
+
+        Raises:
+            ModelError: the file cannot be used.
+            EngineConfigError, PoolSizeError: the settings cannot work with it or on this machine.
+        """
+        config = config or EngineConfig()
+        return cls(*load(Path(path), config), config)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether ``step`` has something to compute or to return."""
+        return bool(self._live or self._done)
+
+    def add_request(self, request: Request) -> None:
+        """Take a request; a row that cannot be completed is answered by the next ``step``.
+
+        Raises:
+            ValueError: another request of that row id is still here.
+        """
+        if request.row_id in self._live or request.row_id in self._done:
+            raise ValueError(f"row_id {request.row_id}: a request of that row is still in flight")
+        self.stats.requests += 1
+        now = perf_counter()
+        try:
+            sequence = self._admission.sequence(request, now)
+        except RowError as error:
+            self._give(_refusal(request.row_id, error))
+            return
+        self._live[request.row_id] = sequence
+        self._enqueue(sequence)
+
+    def step(self) -> list[Completion]:
+        """Compute one batch; the completions that became known, in the order they did."""
+        self._advance()
+        done = list(self._done.values())
+        self._done.clear()
+        return done
+
+    def generate(self, requests: Iterable[Request]) -> list[Completion]:
+        """Complete all requests; completions in the order of the requests.
+
+        Requests are taken from the iterable as there is room for them. Rows added before by
+        ``add_request`` are computed along and stay for ``step`` to return.
+        """
+        answers: dict[RowId, Completion | None] = {}
+        source = iter(requests)
+        while True:
+            room = self.config.max_num_seqs - self._scheduler.num_waiting
+            for request in islice(source, max(0, room)):
+                if request.row_id in answers:
+                    raise ValueError(f"row_id {request.row_id}: two requests of that row")
+                answers[request.row_id] = None
+                self.add_request(request)
+            if answers.keys().isdisjoint(self._live) and answers.keys().isdisjoint(self._done):
+                return [answer for answer in answers.values() if answer is not None]
+            self._advance()
+            for row_id in answers.keys() & self._done.keys():
+                answers[row_id] = self._done.pop(row_id)
+
+    def stream(self, request: Request) -> Iterator[str | Completion]:
+        """Complete one request: pieces of its text as they become certain, then the Completion.
+
+        Text that may begin a stop string comes when that is clear. Leaving the iterator early
+        aborts the row.
+        """
+        self.add_request(request)
+        sequence = self._live.get(request.row_id)
+        try:
+            while request.row_id not in self._done:
+                self._advance()
+                if sequence is not None and (text := sequence.take_text()):
+                    yield text
+            yield self._done.pop(request.row_id)
+        finally:
+            self.abort(request.row_id)
+
+    def abort(self, row_id: RowId) -> None:
+        """Forget a row, its blocks and its answer; a row that is not here is no error."""
+        self._done.pop(row_id, None)
+        sequence = self._live.pop(row_id, None)
+        if sequence is not None:
+            self._scheduler.remove(sequence)
+
+    def check_invariants(self) -> None:
+        """Every block is accounted for; for tests, costs the whole pool."""
+        self._scheduler.check_invariants()
+        held = self._scheduler.num_running + self._scheduler.num_waiting
+        assert held == len(self._live), "a row is lost"
+        assert self._live.keys().isdisjoint(self._done), "a row is answered and still here"
+
+    def _advance(self) -> None:
+        """Schedule, forward, sample, commit."""
+        started = perf_counter()
+        chunks = self._scheduler.schedule()
+        if not chunks:
+            assert not self._live, "rows are waiting and none can run"
+            return
+        sampling = [chunk.sequence for chunk in chunks if chunk.samples]
+        logits = self._runner.run(chunks)
+        samples = self._sampler.sample(logits, sampling)
+        self._commit(chunks, sampling, samples)
+        self.stats.steps += 1
+        self.stats.step_s += perf_counter() - started
+
+    def _commit(
+        self,
+        chunks: Rows[ScheduledChunk],
+        sampling: Rows[Sequence],
+        samples: Rows[Sample | None],
+    ) -> None:
+        for chunk in chunks:
+            self.stats.count_chunk(chunk)
+            chunk.sequence.computed(chunk.num_tokens)
+        now = perf_counter()
+        for sequence, sample in zip(sampling, samples, strict=True):
+            self._accept(sequence, sample, now)
+
+    def _accept(self, sequence: Sequence, sample: Sample | None, now: float) -> None:
+        """Give a sequence its next token, and finish it if that was the last one."""
+        if sample is None:
+            self._finish(sequence, sequence.failure(NON_FINITE, now))
+            return
+        before = sequence.num_generated_tokens
+        ending = sequence.append(sample.token_id, sample.logprobs)
+        self.stats.decode_tokens += sequence.num_generated_tokens - before
+        if sequence.num_generated_tokens == 1:
+            sequence.first_token_s = sequence.first_token_s or now
+        if ending is not None:
+            self._finish(sequence, sequence.completion(ending, now))
+        elif not self._scheduler.fits(sequence.num_tokens):
+            error = pool_too_small(sequence.num_tokens, self._pool)
+            self._finish(sequence, sequence.failure(error, now))
+
+    def _enqueue(self, sequence: Sequence) -> None:
+        """Queue a new sequence, or answer at once what needs no step."""
+        now = perf_counter()
+        try:
+            self._admission.check(sequence)
+        except RowError as error:
+            del self._live[sequence.row_id]
+            self._give(sequence.failure(str(error), now))
+            return
+        if sequence.num_tokens == sequence.max_tokens:  # max_tokens: 0
+            del self._live[sequence.row_id]
+            self._give(sequence.completion(Ending(FinishReason.LENGTH), now))
+            return
+        self._scheduler.add(sequence)
+
+    def _finish(self, sequence: Sequence, completion: Completion) -> None:
+        self._scheduler.remove(sequence)
+        del self._live[sequence.row_id]
+        self._give(completion)
+
+    def _give(self, completion: Completion) -> None:
+        self.stats.count_completion(completion)
+        self._done[completion.row_id] = completion
+
+
+def _refusal(row_id: RowId, error: RowError) -> Completion:
+    return Completion(row_id=row_id, text=None, finish_reason=FinishReason.ERROR, error=str(error))
+
+
+def _max_model_len(config: EngineConfig, model: Model) -> int:
+    context = model.config.context_length
+    if config.max_model_len is not None and config.max_model_len > context:
+        raise EngineConfigError(
+            f"max_model_len: {config.max_model_len} is more than the model's context of {context} "
+            f"tokens; lower max_model_len to at most {context}"
+        )
+    return config.max_model_len or context
