@@ -56,6 +56,11 @@ class Metadata(Mapping[str, Value]):
         """Name the stored type of a key, e.g. ``uint32`` or ``array of 26 bool``."""
         return str(self._entries[key])
 
+    def array_length(self, key: str) -> int | None:
+        """Give the number of elements of an array without decoding it; None for no array."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.count
+
     @overload
     def integer(self, key: str) -> int: ...
     @overload

@@ -1,0 +1,78 @@
+"""Opening and mapping files."""
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from worker.errors import GGUFError
+from worker.gguf.mapped_file import MappedFile
+
+
+def test_a_missing_file_is_named(tmp_path):
+    """The path is in the message."""
+    with pytest.raises(GGUFError, match=r"gone\.gguf: cannot be opened: no such file"):
+        MappedFile(tmp_path / "gone.gguf")
+
+
+def test_a_dangling_link_is_told_with_its_target(tmp_path):
+    """A link whose target was removed is not called missing itself."""
+    (tmp_path / "model.gguf").symlink_to("blob")
+    with pytest.raises(GGUFError, match="a link to blob, which does not exist"):
+        MappedFile(tmp_path / "model.gguf")
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    """No bytes, no model."""
+    (tmp_path / "model.gguf").touch()
+    with pytest.raises(GGUFError, match=r"empty \(0 bytes\)"):
+        MappedFile(tmp_path / "model.gguf")
+
+
+def test_a_folder_is_refused_with_the_models_in_it(tmp_path):
+    """The user sees which file to name."""
+    (tmp_path / "a.gguf").touch()
+    with pytest.raises(GGUFError, match=r"this is a folder.*a\.gguf"):
+        MappedFile(tmp_path)
+
+
+def test_a_pipe_is_refused_without_waiting(tmp_path):
+    """Opening a pipe nobody writes to would wait for ever."""
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(GGUFError, match="no regular file"):
+        MappedFile(tmp_path / "pipe.gguf")
+
+
+def test_an_unreadable_file_is_told_as_such(tmp_path, monkeypatch):
+    """Permissions are named (denied here by hand: root may read every file)."""
+
+    def denied(path, mode):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(GGUFError, match=r"model\.gguf: cannot be opened: no permission to read"):
+        MappedFile(tmp_path / "model.gguf")
+
+
+def test_bytes_are_those_of_the_file_and_read_only(tmp_path):
+    """The map shows the file and cannot be written."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(bytes(range(256)))
+    mapped = MappedFile(path)
+    assert (256, bytes(range(256))) == (mapped.size, mapped.bytes.tobytes())
+    assert not mapped.bytes.flags.writeable
+
+
+@pytest.mark.parametrize("start", [0, 1, mmap.PAGESIZE - 1, mmap.PAGESIZE])
+def test_released_pages_read_the_same_again(tmp_path, start):
+    """Giving pages back loses nothing, at any offset and length."""
+    content = np.random.default_rng(0).integers(0, 256, 3 * mmap.PAGESIZE + 7, np.uint8).tobytes()
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    mapped = MappedFile(path)
+    assert content == mapped.bytes.tobytes()
+    mapped.release(start, len(content) - start)
+    assert content == mapped.bytes.tobytes()

@@ -1,0 +1,162 @@
+"""Dequantisation, bit for bit the values of two independent implementations."""
+
+import threading
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as QType
+
+from worker.errors import UnsupportedModelError
+from worker.gguf import SUPPORTED_TYPES, dequantize
+from worker.gguf.quant_types import row_bytes
+from worker.kernels.dequantize import KERNELS
+
+TYPES = sorted(SUPPORTED_TYPES)
+# Where the float16 scales of a quant block lie.
+SCALES = {
+    **{QType[name]: [0] for name in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS")},
+    **{QType[name]: [0, 2] for name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K")},
+    QType.Q2_K: [80, 82],
+    QType.Q3_K: [108],
+    QType.Q6_K: [208],
+}
+# Zeros, the smallest and largest subnormal, ones, the largest value, infinities and NaNs.
+SPECIAL_HALVES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF]
+SPECIAL_HALVES += [0x7C00, 0xFC00, 0x7E00, 0xFE01, 0x7C01]
+
+
+def _ours(raw, qtype, columns=512):
+    out = np.full((raw.shape[0], columns), -1.0, dtype=np.float32)
+    dequantize(raw, qtype, out)
+    return out
+
+
+def _theirs(raw, qtype):
+    with np.errstate(all="ignore"):
+        return gguf.quants.dequantize(raw, qtype)
+
+
+def assert_same_bits(expected, found):
+    """Equal bits everywhere, except that any NaN equals any NaN."""
+    assert expected.shape == found.shape
+    nan = np.isnan(expected)
+    assert np.array_equal(nan, np.isnan(found))
+    assert np.array_equal(expected.view(np.uint32)[~nan], found.view(np.uint32)[~nan])
+
+
+def _random_rows(qtype, rows, columns=512, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, (rows, row_bytes(columns, qtype)), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("qtype", TYPES, ids=lambda t: t.name)
+def test_random_bytes_give_the_values_of_the_gguf_package(qtype):
+    """Any bytes are a valid quant block; 40 rows of at least two blocks each."""
+    raw = _random_rows(qtype, 40)
+    assert_same_bits(_theirs(raw, qtype), _ours(raw, qtype))
+
+
+@pytest.mark.parametrize("qtype", sorted(SCALES), ids=lambda t: t.name)
+def test_special_scales_give_the_values_of_the_gguf_package(qtype):
+    """Zero, subnormal, infinite and NaN scales, in every block and every combination."""
+    _, block_bytes = gguf.GGML_QUANT_SIZES[qtype]
+    pairs = [(a, b) for a in SPECIAL_HALVES for b in SPECIAL_HALVES]
+    raw = _random_rows(qtype, len(pairs))
+    blocks = raw.reshape(len(pairs), -1, block_bytes)
+    for row, values in enumerate(pairs):
+        for at, half in zip(SCALES[qtype], values, strict=False):
+            blocks[row, :, at : at + 2] = np.array([half], dtype="<u2").view(np.uint8)
+    assert_same_bits(_theirs(raw, qtype), _ours(raw, qtype))
+
+
+@pytest.mark.parametrize("qtype", [QType.F16, QType.BF16], ids=lambda t: t.name)
+def test_every_16_bit_pattern_is_converted_exactly(qtype):
+    """All 65,536 values of the short floats."""
+    raw = np.arange(65536, dtype="<u2").reshape(128, 512).view(np.uint8)
+    assert_same_bits(_theirs(raw, qtype), _ours(raw, qtype))
+
+
+@pytest.mark.parametrize("name", sorted({t.name for t in TYPES} - {"F32", "F16", "BF16"}))
+def test_recorded_blocks_give_the_values_of_the_c_code(data, name):
+    """Rows that ggml quantised become the values that ggml reads from them."""
+    blocks = np.load(data / "dequant/blocks.npz")
+    assert_same_bits(blocks[f"{name}.f32"], _ours(blocks[f"{name}.raw"], QType[name]))
+
+
+@pytest.mark.parametrize("qtype", [QType.F32, QType.F16, QType.BF16], ids=lambda t: t.name)
+@pytest.mark.parametrize("columns", [1, 2, 15, 17, 33])
+def test_rows_of_plain_numbers_may_have_any_length(qtype, columns):
+    """Lengths that are no multiple of a vector are finished one by one."""
+    raw = _random_rows(qtype, 3, columns)
+    assert_same_bits(_theirs(raw, qtype), _ours(raw, qtype, columns))
+
+
+@pytest.mark.parametrize("qtype", TYPES, ids=lambda t: t.name)
+def test_ranges_of_rows_may_be_done_by_threads(qtype):
+    """Rows split over four threads, into slices of one array, are the rows done at once."""
+    raw = _random_rows(qtype, 64)
+    out = np.zeros((64, 512), dtype=np.float32)
+    ranges = [slice(start, start + 16) for start in range(0, 64, 16)]
+    threads = [
+        threading.Thread(target=dequantize, args=(raw[part], qtype, out[part])) for part in ranges
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert_same_bits(_ours(raw, qtype), out)
+
+
+@pytest.mark.parametrize("qtype", TYPES, ids=lambda t: t.name)
+def test_nothing_but_the_rows_given_is_written(qtype):
+    """The rows above and below a slice keep their values."""
+    raw = _random_rows(qtype, 2)
+    out = np.full((4, 512), 7.0, dtype=np.float32)
+    dequantize(raw, qtype, out[1:3])
+    assert [7.0] * 1024 == [*out[0], *out[3]]
+
+
+@pytest.mark.parametrize("qtype", TYPES, ids=lambda t: t.name)
+def test_bytes_may_be_read_only_and_start_anywhere(qtype):
+    """Tensors in a map are read-only, and need not lie at an address a CPU would choose."""
+    raw = _random_rows(qtype, 2)
+    shifted = np.zeros(raw.size + 1, dtype=np.uint8)
+    shifted[1:] = raw.reshape(-1)
+    view = shifted[1:].reshape(raw.shape)
+    view.flags.writeable = False
+    assert_same_bits(_theirs(raw, qtype), _ours(view, qtype))
+    assert raw.flags.writeable
+
+
+def test_no_rows_are_no_work():
+    """An empty range of rows is allowed: threads may outnumber rows."""
+    out = np.zeros((0, 512), dtype=np.float32)
+    dequantize(np.zeros((0, row_bytes(512, QType.Q4_K)), dtype=np.uint8), QType.Q4_K, out)
+
+
+def test_every_supported_type_has_a_kernel():
+    """The list for the user and the table of kernels agree."""
+    assert SUPPORTED_TYPES == set(KERNELS)
+
+
+def test_other_types_are_refused():
+    """The message lists what is supported."""
+    with pytest.raises(UnsupportedModelError, match=r"IQ1_S cannot be dequantised.*Q4_K"):
+        dequantize(np.zeros((1, 50), np.uint8), QType.IQ1_S, np.zeros((1, 256), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("raw_shape", "out_shape"), [((2, 35), (2, 32)), ((3, 34), (2, 32)), ((2, 34), (2, 64))]
+)
+def test_arrays_that_do_not_fit_are_refused(raw_shape, out_shape):
+    """The kernels trust sizes, so the wrapper must not."""
+    with pytest.raises(ValueError, match="does not hold Q8_0 values"):
+        dequantize(np.zeros(raw_shape, np.uint8), QType.Q8_0, np.zeros(out_shape, np.float32))
+
+
+def test_arrays_that_are_not_contiguous_are_refused():
+    """A copy made by accident would never reach the caller's array."""
+    raw, wide = np.zeros((2, 34), np.uint8), np.zeros((2, 64), np.float32)
+    with pytest.raises(ValueError, match="C-contiguous"):
+        dequantize(raw, QType.Q8_0, wide[:, :32])
