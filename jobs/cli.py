@@ -1,12 +1,24 @@
 """The ``tokenmill`` command. Each verb imports what it needs when it runs, so help is quick."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from . import options as opt
 from .failure import one_line_failures
+
+
+class Verb(TyperCommand):
+    """A command whose every failure ends in one line and its exit code, Ctrl-C included."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as Typer declares it
+        """Run the verb."""
+        with one_line_failures():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
     name="tokenmill",
@@ -19,13 +31,12 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
-    """Run the command line; every failure ends in one line and its exit code."""
-    with one_line_failures():
-        app()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line, by default that of the process; ends in SystemExit."""
+    app(arguments, prog_name="tokenmill")
 
 
-@app.command()
+@app.command(cls=Verb)
 def run(
     config: Annotated[Path, typer.Argument(help="A YAML file; docs/options.md lists its keys.")],
     model: Annotated[str | None, typer.Option(help="Overrides the key model.")] = None,
@@ -37,7 +48,6 @@ def run(
     settings: opt.Settings = None,
 ) -> None:
     """Run a job: every row of a Parquet dataset through the model, once."""
-    from .batch import run_job
     from .config import load_config
 
     flags = {
@@ -48,10 +58,13 @@ def run(
         "engine.threads": threads,
         "engine.job_seed": seed,
     }
-    run_job(load_config(config, opt.given(**flags), settings or ()))
+    job = load_config(config, opt.given(**flags), settings or ())
+    from .run import run_job  # imports Ray: only now that the configuration is sound
+
+    run_job(job)
 
 
-@app.command()
+@app.command(cls=Verb)
 def generate(
     model: opt.ModelArgument,
     prompt: Annotated[str | None, typer.Option(help="The text to go on from.")] = None,
@@ -98,7 +111,7 @@ def generate(
     generate_one(model, sha256, engine, request, output_format)
 
 
-@app.command()
+@app.command(cls=Verb)
 def tokenize(
     model: opt.ModelArgument,
     messages: opt.MessagesFile = None,
@@ -110,7 +123,7 @@ def tokenize(
     tokenize_input(model, messages, output_format)
 
 
-@app.command()
+@app.command(cls=Verb)
 def inspect(model: opt.ModelArgument, output_format: opt.TableOrJson = "table") -> None:
     """Print what a GGUF file holds, and whether tokenmill can run it."""
     from .inspection import print_inspection
@@ -118,7 +131,7 @@ def inspect(model: opt.ModelArgument, output_format: opt.TableOrJson = "table") 
     print_inspection(model, output_format)
 
 
-@app.command()
+@app.command(cls=Verb)
 def bench(
     model: opt.ModelArgument,
     npp: Annotated[str, typer.Option(help="Prompt tokens a sequence, comma-separated.")] = "128",

@@ -6,8 +6,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .exit_codes import ExitCode, exit_code_of
-
 TRACEBACK_VARIABLE = "TOKENMILL_TRACEBACK"
 """Set to 1, it shows the traceback of every error, also of those that have a clear message."""
 
@@ -23,25 +21,25 @@ def one_line_failures() -> Iterator[None]:
         yield
     except BrokenPipeError:
         _close_broken_output()
-        raise SystemExit(ExitCode.DONE) from None  # the reader has seen enough, as with `| head`
+        raise SystemExit(0) from None  # the reader has seen enough, as with `| head`
     except (Exception, KeyboardInterrupt) as error:
-        code = exit_code_of(error)
-        if code is ExitCode.INTERNAL or os.environ.get(TRACEBACK_VARIABLE) == "1":
-            traceback.print_exc()
-        print(f"tokenmill: {message_of(error, code)}", file=sys.stderr, flush=True)
-        raise SystemExit(code) from None
+        raise SystemExit(_report(error)) from None
 
 
-def message_of(error: BaseException, code: ExitCode) -> str:
-    """The one line that the user reads."""
-    if isinstance(error, KeyboardInterrupt):
-        return "stopped by Ctrl-C"
+def _report(error: BaseException) -> int:
+    """Print what the user needs of the error; its exit code."""
+    from .exit_codes import ExitCode, exit_code_of  # imports all packages, and help needs none
+
+    code = exit_code_of(error)
     text = str(error).replace("\n", " ")
+    if isinstance(error, KeyboardInterrupt):
+        text = "stopped by Ctrl-C"
     if code is ExitCode.INTERNAL:
-        return (
-            f"internal error, please report it with the lines above: {type(error).__name__}: {text}"
-        )
-    return text
+        text = f"internal error, please report the lines above: {type(error).__name__}: {text}"
+    if code is ExitCode.INTERNAL or os.environ.get(TRACEBACK_VARIABLE) == "1":
+        traceback.print_exception(error)
+    print(f"tokenmill: {text}", file=sys.stderr, flush=True)
+    return code
 
 
 def _close_broken_output() -> None:

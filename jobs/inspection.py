@@ -1,0 +1,140 @@
+"""``tokenmill inspect``: what a GGUF file holds, and whether tokenmill can run it."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from worker.errors import ModelError
+from worker.gguf import GGUFFile
+from worker.gguf.file import check_types
+from worker.gguf.summary import GGUFSummary, TypeUsage, summarize
+from worker.model_source import fetch_model
+from worker.models.registry import model_config
+from worker.tokenizer.prompt_encoder import PromptEncoder
+from worker.tokenizer.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What was found in a model file.
+
+    Attributes:
+        summary: the file's key figures.
+        sizes: the model's hyperparameters; empty when they cannot be used.
+        special_tokens: BOS, EOS and the tokens that end a completion; empty likewise.
+        problems: why tokenmill cannot run the model; empty when it can.
+    """
+
+    summary: GGUFSummary
+    sizes: dict[str, Any]
+    special_tokens: dict[str, Any]
+    problems: tuple[str, ...]
+
+
+def inspect_model(source: str) -> Inspection:
+    """Look at a model without loading its weights.
+
+    Raises:
+        ModelSourceError: it cannot be fetched.
+        GGUFError: it is not a sound GGUF file.
+    """
+    gguf = GGUFFile.open(fetch_model(source), any_type=True)
+    problems: list[str] = []
+    _noting(problems, lambda: check_types(gguf.path, gguf.tensors.values()))
+    config = _noting(problems, lambda: model_config(gguf))
+    tokenizer = _noting(problems, lambda: Tokenizer.from_metadata(gguf.metadata))
+    if tokenizer is not None:
+        now = datetime.now(UTC)
+        _noting(problems, lambda: PromptEncoder.for_model(tokenizer, now=now))
+    return Inspection(
+        summary=summarize(gguf),
+        sizes={} if config is None else asdict(config),
+        special_tokens={} if tokenizer is None else _special_tokens(tokenizer),
+        problems=tuple(problems),
+    )
+
+
+def print_inspection(source: str, output_format: str) -> None:
+    """Inspect a model and print the result as a table or as JSON."""
+    inspection = inspect_model(source)
+    if output_format == "json":
+        print(json.dumps(as_json(inspection), ensure_ascii=False, indent=2))
+    else:
+        print("\n".join(as_lines(inspection)))
+
+
+def as_json(inspection: Inspection) -> dict[str, Any]:
+    """The inspection as the JSON object that is printed."""
+    summary = inspection.summary
+    file = {name: getattr(summary, name) for name in GGUFSummary.__dataclass_fields__}
+    file["path"] = str(summary.path)
+    file["types"] = {name: asdict(usage) for name, usage in summary.types.items()}
+    return file | {
+        "sizes": inspection.sizes,
+        "special_tokens": inspection.special_tokens,
+        "can_run": not inspection.problems,
+        "problems": list(inspection.problems),
+    }
+
+
+def as_lines(inspection: Inspection) -> list[str]:
+    """The inspection as aligned lines of name and value."""
+    lines = list(_named_values(inspection))
+    width = max(len(name) for name, _ in lines)
+    return [f"{name:<{width}}  {value}" for name, value in lines]
+
+
+def _named_values(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    summary = inspection.summary
+    yield "file", str(summary.path)
+    yield "size", f"{summary.n_bytes:,} bytes"
+    yield "format", f"GGUF {summary.version}"
+    yield "architecture", summary.architecture
+    yield "name", _value_text(summary.name)
+    yield "parameters", f"{summary.n_parameters:,}"
+    for name, usage in summary.types.items():
+        yield "tensors", _usage_text(name, usage)
+    for name, value in inspection.sizes.items():
+        if name != "architecture":
+            yield name.replace("_", " "), _value_text(value)
+    yield "tokenizer", f"{summary.tokenizer} ({summary.pre_tokenizer or 'no pre-tokenizer'})"
+    yield "vocabulary", _value_text(summary.vocab_size)
+    for name, value in inspection.special_tokens.items():
+        yield name.replace("_", " "), _value_text(value)
+    yield "chat template", "yes" if summary.has_chat_template else "none"
+    yield "can run", "no" if inspection.problems else "yes"
+    for problem in inspection.problems:
+        yield "because", problem
+
+
+def _noting(problems: list[str], check: Callable[[], T]) -> T | None:
+    """The check's answer; a model error becomes a problem and None."""
+    try:
+        return check()
+    except ModelError as error:
+        problems.append(str(error))
+        return None
+
+
+def _special_tokens(tokenizer: Tokenizer) -> dict[str, Any]:
+    ends = [tokenizer.piece_text(token_id) for token_id in sorted(tokenizer.end_ids)]
+    return {"bos": tokenizer.bos_token, "eos": tokenizer.eos_token, "end_tokens": ends}
+
+
+def _usage_text(name: str, usage: TypeUsage) -> str:
+    return f"{name}: {usage.tensors} tensors, {usage.n_values:,} values, {usage.n_bytes:,} bytes"
+
+
+def _value_text(value: object) -> str:
+    """A value for people: none for None, thousands separated, lists by their runs."""
+    if value is None:
+        return "none"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_value_text(item) for item in value)
+    return str(value)
