@@ -19,14 +19,12 @@ class Admission:
         tokenizer: Tokenizer,
         encoder: PromptEncoder,
         pool: KVPool,
-        vocab_size: int,
         max_model_len: int,
         job_seed: int,
     ) -> None:
         self._tokenizer = tokenizer
         self._encoder = encoder
         self._pool = pool
-        self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._job_seed = job_seed
 
@@ -56,18 +54,9 @@ class Admission:
         """Refuse a sequence that could never run.
 
         Raises:
-            RowError: no token, a token the model does not have, or more than fit the context or
-                the KV pool.
+            RowError: more tokens than fit the context or the KV pool.
         """
         prompt = sequence.prompt_token_ids
-        if not prompt:
-            raise RowError("prompt: no token is left after tokenisation; give it some text")
-        unknown = next((i for i in prompt if not 0 <= i < self._vocab_size), None)
-        if unknown is not None:
-            raise RowError(
-                f"prompt_token_ids: {unknown} is not in [0, {self._vocab_size - 1}], "
-                "the token ids of this model"
-            )
         if len(prompt) >= self._max_model_len:
             raise RowError(
                 f"prompt too long: {len(prompt)} tokens leave no room for a completion in a "

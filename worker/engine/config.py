@@ -12,7 +12,7 @@ PositiveInt = Annotated[int, Field(ge=1)]
 class EngineConfig(BaseModel):
     """Settings of one engine. Unknown names are errors; nothing is changed after construction.
 
-    Fields that can change a row's result: compute, max_model_len, the KV pool's size (only
+    Fields that can change a row's result: compute, matmul, max_model_len, the KV pool's size (only
     whether a row fits at all), chat_template, chat_template_kwargs, chat_template_date, job_seed.
     All others change speed and memory alone.
     """
@@ -22,6 +22,12 @@ class EngineConfig(BaseModel):
     compute: Literal["f32"] = Field(
         default="f32",
         description="Arithmetic of the weights. f32: dequantised weights, float32 throughout.",
+    )
+    matmul: Literal["blas", "compiled"] = Field(
+        default="blas",
+        description="Matrix products of f32. blas: the library behind NumPy (Accelerate on "
+        "macOS), which differs between kinds of machines. compiled: tokenmill's own kernel, "
+        "slower, with the same results on every machine.",
     )
     threads: PositiveInt | None = Field(
         default=None,
@@ -80,6 +86,7 @@ class EngineConfig(BaseModel):
     )
     chat_template_date: datetime | None = Field(
         default=None,
+        strict=False,
         description="The date a chat template sees (strftime_now). None: the time the engine "
         "starts; a job sets it, so that all its rows see the same date.",
     )

@@ -9,14 +9,12 @@ from typing import Self
 
 from worker.errors import EngineConfigError, RowError
 from worker.models.model import Model
-from worker.tokenizer.prompt_encoder import PromptEncoder
-from worker.tokenizer.tokenizer import Tokenizer
 
 from .admission import Admission, pool_too_small
 from .completion import Completion, FinishReason
 from .config import EngineConfig
 from .kv_setup import build_kv
-from .loading import load
+from .loading import LoadedModel, load
 from .model_runner import ModelRunner
 from .request import Request, RowId
 from .sampler import Sample, Sampler
@@ -40,19 +38,21 @@ class Engine:
         encoder: makes a request's token ids.
         max_model_len: most tokens of a row, prompt and completion together.
         numerics: names the arithmetic; equal identities give equal tokens.
+        stages: where a step's time goes, while recording.
         stats: counters; ``stats.snapshot()`` for everything at one moment.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        tokenizer: Tokenizer,
-        encoder: PromptEncoder,
-        config: EngineConfig | None = None,
-    ) -> None:
-        self.config = config = config or EngineConfig()
-        self.model, self.tokenizer, self.encoder = model, tokenizer, encoder
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        """Reserve the KV pool for a loaded model; ``from_gguf`` is the usual way.
+
+        Raises:
+            EngineConfigError, PoolSizeError: the settings cannot work with this model or machine.
+        """
+        self.config = config
+        self.model = model = loaded.model
+        self.tokenizer, self.encoder = loaded.tokenizer, loaded.encoder
         self.numerics = model.numerics
+        self.stages, self._team = loaded.stages, loaded.team
         self.max_model_len = _max_model_len(config, model)
         self._pool, kv = build_kv(model.layer_groups, config, self.max_model_len)
         limits = {
@@ -61,12 +61,11 @@ class Engine:
         }
         self._scheduler = Scheduler(self._pool, **limits)
         self._runner = ModelRunner(model, kv, max_model_len=self.max_model_len, **limits)
-        self._sampler = Sampler(model.config.vocab_size)
+        self._sampler = Sampler(self.tokenizer.vocab_size)
         self._admission = Admission(
-            tokenizer=tokenizer,
-            encoder=encoder,
+            tokenizer=self.tokenizer,
+            encoder=self.encoder,
             pool=self._pool,
-            vocab_size=model.config.vocab_size,
             max_model_len=self.max_model_len,
             job_seed=config.job_seed,
         )
@@ -83,7 +82,7 @@ class Engine:
             EngineConfigError, PoolSizeError: the settings cannot work with it or on this machine.
         """
         config = config or EngineConfig()
-        return cls(*load(Path(path), config), config)
+        return cls(load(Path(path), config), config)
 
     @property
     def has_work(self) -> bool:
@@ -160,6 +159,10 @@ class Engine:
         if sequence is not None:
             self._scheduler.remove(sequence)
 
+    def close(self) -> None:
+        """End the engine's threads; it cannot step afterwards."""
+        self._team.close()
+
     def check_invariants(self) -> None:
         """Every block is accounted for; for tests, costs the whole pool."""
         self._scheduler.check_invariants()
@@ -176,7 +179,8 @@ class Engine:
             return
         sampling = [chunk.sequence for chunk in chunks if chunk.samples]
         logits = self._runner.run(chunks)
-        samples = self._sampler.sample(logits, sampling)
+        with self.stages.stage("sampling"):
+            samples = self._sampler.sample(logits, sampling)
         self._commit(chunks, sampling, samples)
         self.stats.steps += 1
         self.stats.step_s += perf_counter() - started

@@ -34,18 +34,20 @@ class Sampler:
     """
 
     def __init__(self, vocab_size: int) -> None:
+        """Prepare for logits of that many tokens; logits past them are padding."""
         self._weights = np.empty(vocab_size, np.float64)
 
     def sample(self, logits: NDArray[np.float32], sequences: Rows[Sequence]) -> list[Sample | None]:
         """One sample a row.
 
         Args:
-            logits: float32 ``[R, vocab]``, C-contiguous rows.
+            logits: float32 ``[R, vocab or more]``, each row contiguous.
             sequences: the R sequences the rows belong to.
 
         Returns:
             R samples; None where the row's logits are not finite.
         """
+        logits = logits[:, : self._weights.size]
         # A NaN or an infinity anywhere in a row shows in its sum: one pass, nothing allocated.
         with np.errstate(invalid="ignore", over="ignore"):
             sound = np.isfinite(logits.sum(axis=1))
@@ -144,4 +146,4 @@ def _largest_until(
 
 def _nucleus(running: NDArray[np.float64], mass: float) -> int:
     """How many tokens to keep: up to and with the one whose running sum reaches ``mass``."""
-    return int(min(np.searchsorted(running, mass), running.size - 1)) + 1
+    return min(int(np.searchsorted(running, mass)), running.size - 1) + 1

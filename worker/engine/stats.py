@@ -96,7 +96,7 @@ class EngineStats:
 
     def snapshot(self) -> StatsSnapshot:
         """Everything at this moment."""
-        pool, cache = self._pool.usage, self._model.dequant_cache
+        pool, cache = self._pool.usage, self._model.dequant_cache.stats()
         return StatsSnapshot(
             steps=self.steps,
             step_s=self.step_s,

@@ -1,0 +1,121 @@
+"""A model whose logits are a hash of the tokens it reads back from the K/V arrays.
+
+It knows a sequence's history through block tables alone: a wrong slot, a table that lost a block or
+a block that belongs to two sequences gives other tokens. ``logits_of`` is the same without
+any cache: the twin.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from kvpool import LayerGroup
+from worker.engine.completion import Completion
+from worker.engine.sampler import Sampler
+from worker.errors import RowError
+from worker.tokenizer.detokenizer import Detokenizer
+
+from .sequences import byte_piece, make_sequence
+
+VOCAB = 260
+END = 256
+WINDOW = 6
+GROUPS = (
+    LayerGroup("full", (1,), num_kv_heads=1, head_dim=2, window=None),
+    LayerGroup("window", (0, 2), num_kv_heads=1, head_dim=2, window=WINDOW),
+)
+
+
+def logits_of(tokens):
+    """float32 [VOCAB]: depends on all tokens, and once more on the last WINDOW ones."""
+    state = 0
+    for token in [*tokens, 999, *tokens[-WINDOW:]]:
+        state = (state * 1_000_003 + token + 1) % (1 << 61)
+    logits = np.random.default_rng(state).normal(0, 2, VOCAB).astype(np.float32)
+    logits[128:256] = -20  # text stays ASCII
+    return logits
+
+
+class FakeModel:
+    """A model of three layers in two groups; K holds (token, position)."""
+
+    numerics = "fake"
+    layer_groups = GROUPS
+
+    def __init__(self, context_length=64, logits=logits_of):
+        self.config = SimpleNamespace(context_length=context_length, vocab_size=VOCAB)
+        counters = SimpleNamespace(hits=0, misses=0, evictions=0, n_bytes=0, peak_bytes=0)
+        self.dequant_cache = SimpleNamespace(stats=lambda: counters)
+        self.batches = []
+        self._logits = logits
+
+    def forward(self, batch, kv):
+        """Write the batch's tokens to the cache, read the history back, hash it."""
+        batch.check(VOCAB, self.config.context_length, [k.shape[1] * k.shape[3] for k in kv.keys])
+        self.batches.append((len(batch.token_ids), len(batch.query_start) - 1))
+        for g, keys in enumerate(kv.keys):
+            blocks, offsets = np.divmod(batch.slots[g], kv.block_size)
+            keys[:, blocks, 0, offsets, 0] = batch.token_ids
+            keys[:, blocks, 0, offsets, 1] = batch.positions
+        ends = dict(zip(batch.query_start[1:] - 1, range(len(batch.query_start) - 1), strict=True))
+        rows = [
+            self._row(batch, kv, ends[row], batch.positions[row] + 1) for row in batch.logit_rows
+        ]
+        return np.array(rows, np.float32).reshape(-1, VOCAB)
+
+    def _row(self, batch, kv, s, length):
+        full = _history(kv.keys[0][0], batch.block_tables[0][s], 0, length)
+        windows = [
+            _history(layer, batch.block_tables[1][s], max(0, length - WINDOW), length)
+            for layer in kv.keys[1]
+        ]
+        assert windows[0] == windows[1] == full[-WINDOW:]
+        return self._logits(full)
+
+
+def _history(layer, table, start, length):
+    positions = np.arange(start, length)
+    blocks = table[positions // layer.shape[2]]
+    assert (blocks >= 0).all(), "a block in reach was freed"
+    entries = layer[blocks, 0, positions % layer.shape[2]]
+    assert entries[:, 1].tolist() == positions.tolist(), "another token's slot"
+    return entries[:, 0].astype(int).tolist()
+
+
+class FakeTokenizer:
+    """Bytes as tokens, token 256 ends the text."""
+
+    vocab_size = VOCAB
+    end_ids = frozenset({END})
+
+    def detokenizer(self):
+        """Of bytes."""
+        return Detokenizer(byte_piece)
+
+
+class FakeEncoder:
+    """Prompts as their bytes."""
+
+    def encode(self, request):
+        """Ids as they are, text as bytes; RowError without either."""
+        if request.prompt_token_ids is not None:
+            return list(request.prompt_token_ids)
+        if request.prompt is None:
+            raise RowError("prompt is null")
+        return list(request.prompt.encode())
+
+
+def one_at_a_time(request, context=64, logits=logits_of, job_seed=0) -> Completion:
+    """The twin of the engine: one row, whole history, no pool, no batch."""
+    params = {name: getattr(request.sampling, name) for name in request.sampling.__slots__}
+    prompt = FakeEncoder().encode(request)
+    new = min(context - len(prompt), request.sampling.max_tokens or context)
+    sequence = make_sequence(
+        prompt, row_id=request.row_id, max_new=new, end=(END,), job_seed=job_seed, **params
+    )
+    while True:
+        row = logits(sequence.token_ids)
+        (sample,) = Sampler(VOCAB).sample(row[None], [sequence])
+        ending = sequence.append(sample.token_id, sample.logprobs)
+        if ending is not None:
+            return sequence.completion(ending, 0.0)

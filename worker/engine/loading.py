@@ -1,0 +1,69 @@
+"""From a GGUF file to the parts of an engine."""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from worker.gguf import GGUFFile
+from worker.linear import ComputeConfig
+from worker.models.model import Model
+from worker.models.registry import load_model
+from worker.stages import Stages
+from worker.thread_team import ThreadTeam
+from worker.tokenizer.prompt_encoder import PromptEncoder
+from worker.tokenizer.tokenizer import Tokenizer
+
+from .config import EngineConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model and what belongs to it.
+
+    Attributes:
+        model: the model.
+        tokenizer: its tokenizer.
+        encoder: makes prompts into its token ids.
+        team: the threads it computes with.
+        stages: where its time goes, when recorded.
+    """
+
+    model: Model
+    tokenizer: Tokenizer
+    encoder: PromptEncoder
+    team: ThreadTeam
+    stages: Stages
+
+
+def load(path: Path, config: EngineConfig) -> LoadedModel:
+    """Open a GGUF file and get everything ready that does not depend on the KV pool.
+
+    Raises:
+        ModelError: the file cannot be used.
+        EngineConfigError: a setting cannot work with it.
+    """
+    gguf = GGUFFile.open(path)
+    tokenizer = Tokenizer.from_metadata(gguf.metadata)
+    encoder = PromptEncoder.for_model(
+        tokenizer,
+        now=config.chat_template_date or datetime.now(UTC).astimezone(),
+        chat_template=config.chat_template,
+        kwargs=config.chat_template_kwargs,
+    )
+    compute = ComputeConfig(
+        mode=config.compute,
+        matmul=config.matmul,
+        dequant_cache_bytes=config.dequant_cache_bytes,
+        dequant_cache_layers=config.dequant_cache_layers,
+    )
+    team, stages = ThreadTeam(config.threads or available_cores()), Stages()
+    model = load_model(gguf, compute, team=team, stages=stages)
+    return LoadedModel(model, tokenizer, encoder, team, stages)
+
+
+def available_cores() -> int:
+    """Cores this process may run on: its affinity mask where there is one, else all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
