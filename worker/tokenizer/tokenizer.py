@@ -1,0 +1,228 @@
+"""Text to token ids and back, by the vocabulary of a GGUF file."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Protocol
+
+from gguf.constants import Keys, TokenType
+
+from worker.errors import GGUFError, UnsupportedModelError
+from worker.gguf.metadata import Metadata
+from worker.gguf.wording import shown
+
+from .byte_level_bpe import ByteLevelBPE
+from .detokenizer import Detokenizer
+from .rendered_prompt import RenderedPrompt
+from .sentencepiece import SentencePiece
+from .token_matcher import TokenMatcher
+from .vocabulary import Vocabulary
+
+
+class SpecialText(Enum):
+    """What becomes of the text of a control token, e.g. ``<|im_end|>``, in text to encode."""
+
+    TEXT = "text"
+    """It is text like any other."""
+    PARSE = "parse"
+    """It becomes the control token."""
+
+
+class _Model(Protocol):
+    """What encodes the text between special tokens."""
+
+    @property
+    def add_bos(self) -> bool: ...
+    def encode(self, text: str, *, after_special: bool) -> list[int]: ...
+    def piece(self, token_id: int) -> bytes: ...
+
+
+_C_SPACE = " \t\n\v\f\r"
+_MODELS: Mapping[str, Callable[[Metadata, Vocabulary], _Model]] = {
+    "gpt2": ByteLevelBPE,
+    "llama": SentencePiece,
+}
+# What llama.cpp takes for keys that are left out. For gpt2 it takes 11, Falcon's end of text
+# and a common word elsewhere; such a file has no BOS and EOS here.
+_DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
+    "gpt2": {},
+    "llama": {Keys.Tokenizer.BOS_ID: 1, Keys.Tokenizer.EOS_ID: 2, Keys.Tokenizer.UNK_ID: 0},
+}
+
+
+class Tokenizer:
+    """Encodes and decodes text for one model.
+
+    There is no normalisation: other bytes are other ids. Tokens of type user-defined are found
+    in any text; control tokens only where a template writes them or parsing is asked for.
+
+    Attributes:
+        vocab_size: number of tokens.
+        bos_id, eos_id: begin and end of text, None where the file names none.
+        end_ids: every token that ends a completion, see ``end_tokens``.
+        chat_template: the file's own template, its ``default`` one among several, or None.
+        name: the model file, for messages.
+    """
+
+    def __init__(self, metadata: Metadata, vocabulary: Vocabulary, model: _Model) -> None:
+        """Put a tokenizer together; ``from_metadata`` is the usual way.
+
+        Raises:
+            GGUFError: BOS or EOS is to be added, but the file names none.
+        """
+        self._vocabulary = vocabulary
+        self._model = model
+        self.name = str(metadata.path)
+        self.vocab_size = len(vocabulary)
+        self.bos_id = vocabulary.special.bos
+        self.eos_id = vocabulary.special.eos
+        self.end_ids = vocabulary.end_ids
+        self.chat_template = _chat_template(metadata)
+        names = Keys.Tokenizer
+        self._prefix = _added(metadata, names.ADD_BOS, model.add_bos, names.BOS_ID, self.bos_id)
+        self._suffix = _added(metadata, names.ADD_EOS, False, names.EOS_ID, self.eos_id)
+        self.control_tokens = {vocabulary.tokens[i]: i for i in vocabulary.control}
+        self._control = TokenMatcher(self.control_tokens)
+        self._user_defined = TokenMatcher(vocabulary.user_defined)
+        self._right_strip = _right_strip(metadata, vocabulary)
+        self._pieces: dict[int, bytes] = {}
+
+    @classmethod
+    def from_metadata(cls, metadata: Metadata) -> "Tokenizer":
+        """Build the tokenizer of a model file.
+
+        Raises:
+            UnsupportedModelError: another tokenizer model or pre-tokenizer.
+            GGUFError: a key is missing or wrong; the message names file and key.
+        """
+        model = metadata.text(Keys.Tokenizer.MODEL)
+        if model not in _MODELS:
+            raise UnsupportedModelError(
+                f"{metadata.path}: key {Keys.Tokenizer.MODEL} is {shown(model)!r}; supported: "
+                f"{', '.join(sorted(_MODELS))}; take a model with one of these"
+            )
+        vocabulary = Vocabulary(metadata, _DEFAULT_IDS[model])
+        return cls(metadata, vocabulary, _MODELS[model](metadata, vocabulary))
+
+    @property
+    def bos_token(self) -> str | None:
+        """The text of BOS, as chat templates spell it."""
+        return None if self.bos_id is None else self._vocabulary.tokens[self.bos_id]
+
+    @property
+    def eos_token(self) -> str | None:
+        """The text of EOS, as chat templates spell it."""
+        return None if self.eos_id is None else self._vocabulary.tokens[self.eos_id]
+
+    def encode(self, text: str, *, special: SpecialText = SpecialText.TEXT) -> list[int]:
+        """Encode a prompt, with BOS and EOS where the file asks for them.
+
+        Raises:
+            RowError: the vocabulary cannot express the text.
+        """
+        return [*self._prefix, *self.encode_bare(text, special=special), *self._suffix]
+
+    def encode_bare(self, text: str, *, special: SpecialText = SpecialText.TEXT) -> list[int]:
+        """Encode text without BOS and EOS."""
+        parse = special is SpecialText.PARSE
+        return self._encode_parts(self._control.split(text) if parse else (text,))
+
+    def encode_chat(self, prompt: RenderedPrompt) -> list[int]:
+        """Encode a rendered template: its control tokens are parsed, those in messages are text.
+
+        BOS is added unless the template wrote it; EOS never: a turn is open.
+
+        Raises:
+            RowError: the vocabulary cannot express the text.
+        """
+        marked = prompt.marked
+        if self._prefix and self.bos_token is not None:
+            marked = marked.removeprefix(self.bos_token)
+        parts = map(prompt.unguarded, self._control.split(marked))
+        return [*self._prefix, *self._encode_parts(parts)]
+
+    def piece(self, token_id: int) -> bytes:
+        """Give the bytes a token adds to a text; control and unused tokens add none."""
+        piece = self._pieces.get(token_id)
+        if piece is None:
+            piece = self._pieces[token_id] = self._find_piece(token_id)
+        return piece
+
+    def piece_text(self, token_id: int) -> str:
+        """Give a token for display: control tokens by name, broken UTF-8 as U+FFFD."""
+        if token_id in self._vocabulary.control:
+            return self._vocabulary.tokens[token_id]
+        return self.piece(token_id).decode("utf-8", "replace")
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Give the text of tokens that go on from a prompt.
+
+        A leading blank is kept: prompt and completion joined are the whole text.
+        """
+        return b"".join(map(self.piece, token_ids)).decode("utf-8", "replace")
+
+    def detokenizer(self) -> Detokenizer:
+        """Start an incremental ``decode``."""
+        return Detokenizer(self.piece)
+
+    def _encode_parts(self, parts: Iterable[str | int]) -> list[int]:
+        """Encode text and control tokens in turn; user-defined tokens are found in the text."""
+        ids: list[int] = []
+        after_special = True
+        for part in self._with_user_defined(parts):
+            if isinstance(part, int):
+                ids.append(part)
+                after_special = True
+            elif text := part.lstrip(_C_SPACE) if ids and ids[-1] in self._right_strip else part:
+                ids += self._model.encode(text, after_special=after_special)
+                after_special = False
+        return ids
+
+    def _with_user_defined(self, parts: Iterable[str | int]) -> Iterator[str | int]:
+        for part in parts:
+            if isinstance(part, int):
+                yield part
+            else:
+                yield from self._user_defined.split(part)
+
+    def _find_piece(self, token_id: int) -> bytes:
+        vocabulary = self._vocabulary
+        if token_id in vocabulary.control:
+            return b""
+        kind = vocabulary.types[token_id]
+        if kind == TokenType.USER_DEFINED:
+            return vocabulary.tokens[token_id].encode()
+        if kind in (TokenType.NORMAL, TokenType.BYTE):
+            return self._model.piece(token_id)
+        return b""  # unused, or of a type that this format does not know
+
+
+def _added(
+    metadata: Metadata, key: str, default: bool, id_key: str, token_id: int | None
+) -> tuple[int, ...]:
+    """Give what goes before or after a prompt: the token, or nothing."""
+    if not metadata.boolean(key, default):
+        return ()
+    if token_id is None:
+        raise GGUFError(
+            f"{metadata.path}: key {key} asks for a token on every prompt, but {id_key} is "
+            "missing; convert the model again"
+        )
+    return (token_id,)
+
+
+def _chat_template(metadata: Metadata) -> str | None:
+    key = Keys.Tokenizer.CHAT_TEMPLATE
+    return metadata.text(key, None) or metadata.text(f"{key}.default", None)
+
+
+def _right_strip(metadata: Metadata, vocabulary: Vocabulary) -> frozenset[int]:
+    """Find the tokens that swallow the white space after them.
+
+    Files do not say. Phi-3's original tokenizer does it; like llama.cpp we know the model by its
+    name.
+    """
+    name = metadata.text(Keys.General.NAME, "").lower()
+    if "phi-3" not in name and "phi3" not in name:
+        return frozenset()
+    keep = {vocabulary.ids.get(text) for text in ("<unk>", "<s>", "<|endoftext|>")}
+    return (vocabulary.control | frozenset(vocabulary.user_defined.values())) - keep

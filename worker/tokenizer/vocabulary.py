@@ -1,0 +1,156 @@
+"""The vocabulary of a GGUF file: tokens, their types and the ids with a special meaning."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from gguf.constants import Keys, TokenType
+from numpy.typing import NDArray
+
+from worker.errors import GGUFError
+from worker.gguf.metadata import Metadata
+from worker.gguf.wording import shown
+
+from .end_tokens import end_ids_by_name
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialIds:
+    """The ids that metadata names; None where a file names none.
+
+    Attributes:
+        bos: begin of text.
+        eos: end of text.
+        unk: stands for what cannot be encoded.
+        ends: eos and the end-of-turn, end-of-message and infilling ends that are named.
+    """
+
+    bos: int | None
+    eos: int | None
+    unk: int | None
+    ends: frozenset[int]
+
+
+class Vocabulary:
+    """Tokens by id and by text.
+
+    Attributes:
+        path: the model file, for messages.
+        tokens: text of each token, as stored.
+        types: ``gguf.TokenType`` of each token, int64 [vocab_size].
+        ids: text to id.
+        control: tokens that text never becomes unless a template asks: types control and
+            unknown, and what ends a completion by name whatever its type.
+        user_defined: text to id of tokens that are matched even in plain text.
+        byte_of: the byte that each token of type byte stands for (``<0x0A>``).
+        special: ids with a meaning.
+        end_ids: tokens that end a completion.
+    """
+
+    def __init__(self, metadata: Metadata, defaults: Mapping[str, int]) -> None:
+        """Read and check the vocabulary.
+
+        Args:
+            metadata: of the model file.
+            defaults: id by metadata key for keys that the file leaves out.
+
+        Raises:
+            GGUFError: lengths differ, a token occurs twice, a byte token is malformed, an id is
+                outside the vocabulary.
+        """
+        self.path: Path = metadata.path
+        self.tokens = _tokens(metadata)
+        self.types = _types(metadata, len(self.tokens))
+        self.ids = _ids(self.path, self.tokens)
+        self.byte_of = _bytes(self.path, self.tokens, self.types)
+        self.special = _special_ids(metadata, defaults, len(self.tokens))
+        marked = np.isin(self.types, (TokenType.CONTROL, TokenType.UNKNOWN))
+        of_control_type = frozenset(np.flatnonzero(marked).tolist())
+        named_ends = end_ids_by_name(self.ids, of_control_type)
+        self.control = of_control_type | named_ends
+        self.end_ids = self.special.ends | named_ends
+        self.user_defined = {
+            self.tokens[token_id]: token_id
+            for token_id in np.flatnonzero(self.types == TokenType.USER_DEFINED).tolist()
+            if token_id not in self.control
+        }
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def _tokens(metadata: Metadata) -> list[str]:
+    tokens = metadata.strings(Keys.Tokenizer.LIST)
+    if not tokens:
+        raise GGUFError(
+            f"{metadata.path}: key {Keys.Tokenizer.LIST} is an empty array, expected at least one "
+            "token; convert the model again"
+        )
+    # An empty text would match everywhere; llama.cpp gives such tokens this name.
+    return [text or f"[EMPTY_{token_id}]" for token_id, text in enumerate(tokens)]
+
+
+def _types(metadata: Metadata, count: int) -> NDArray[np.int64]:
+    types = metadata.numbers(Keys.Tokenizer.TOKEN_TYPE, None)
+    if types is None:
+        return np.full(count, TokenType.NORMAL, dtype=np.int64)
+    check_length(metadata, Keys.Tokenizer.TOKEN_TYPE, len(types), count)
+    return types.astype(np.int64)
+
+
+def check_length(metadata: Metadata, key: str, found: int, expected: int) -> None:
+    """Raise GGUFError unless an array has one entry a token."""
+    if found != expected:
+        raise GGUFError(
+            f"{metadata.path}: key {key} has {found} entries, expected {expected}, one for each "
+            f"of {Keys.Tokenizer.LIST}; convert the model again"
+        )
+
+
+def _ids(path: Path, tokens: list[str]) -> dict[str, int]:
+    ids = {text: token_id for token_id, text in enumerate(tokens)}
+    if len(ids) < len(tokens):
+        twice = next(token_id for token_id, text in enumerate(tokens) if ids[text] != token_id)
+        raise GGUFError(
+            f"{path}: key {Keys.Tokenizer.LIST} has the token {shown(tokens[twice])!r} twice, as "
+            f"ids {twice} and {ids[tokens[twice]]}; convert the model again"
+        )
+    return ids
+
+
+def _bytes(path: Path, tokens: list[str], types: NDArray[np.int64]) -> dict[int, int]:
+    byte_of = {}
+    for token_id in np.flatnonzero(types == TokenType.BYTE).tolist():
+        match = _BYTE_TOKEN.fullmatch(tokens[token_id])
+        if match is None:
+            raise GGUFError(
+                f"{path}: key {Keys.Tokenizer.LIST} has {shown(tokens[token_id])!r} as a byte "
+                f"token (id {token_id}, type 6), expected the form <0x0A>; convert the model again"
+            )
+        byte_of[token_id] = int(match[1], 16)
+    return byte_of
+
+
+def _special_ids(metadata: Metadata, defaults: Mapping[str, int], count: int) -> SpecialIds:
+    def checked(key: str) -> int | None:
+        token_id = metadata.integer(key, None)
+        if token_id is None:
+            default = defaults.get(key)
+            return default if default is not None and default < count else None
+        if not 0 <= token_id < count:
+            raise GGUFError(
+                f"{metadata.path}: key {key} is {token_id}, expected an id below the vocabulary "
+                f"size {count}; convert the model again"
+            )
+        return token_id
+
+    names = Keys.Tokenizer
+    eos = checked(names.EOS_ID)
+    checked(names.PAD_ID)
+    others = (names.EOT_ID, names.EOM_ID, names.FIM_PAD_ID, names.FIM_REP_ID, names.FIM_SEP_ID)
+    ends = frozenset(end for end in (eos, *map(checked, others)) if end is not None)
+    return SpecialIds(checked(names.BOS_ID), eos, checked(names.UNK_ID), ends)
