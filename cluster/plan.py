@@ -11,14 +11,13 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from .config import ClusterConfig
 from .dataset import InputDataset
 from .reader import RowReader
+from .row_sizes import row_sizes
 
 _SHARDS_PER_WORKER: Final = 4
-_FIXED_WIDTH_BYTES: Final = 8  # what a number counts, whatever its width
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def cut_shards(reader: RowReader, rule: CuttingRule, num_rows: int) -> Iterator[
         limit = min(rule.shard_rows, rule.part_range(rule.part_of(start), num_rows).stop - start)
         batches, taken, size = [], 0, 0
         for batch in reader.read(limit):
-            ends = size + np.cumsum(row_bytes_of(batch))
+            ends = size + np.cumsum(row_sizes(batch))
             rows = min(batch.num_rows, int(np.searchsorted(ends, rule.shard_bytes)) + 1)
             batches.append(batch.slice(0, rows))
             taken, size = taken + rows, int(ends[rows - 1])
@@ -105,40 +104,6 @@ def cut_shards(reader: RowReader, rule: CuttingRule, num_rows: int) -> Iterator[
                 reader.give_back(batch.slice(rows))
                 break
         yield Shard(start, taken, _ipc_stream(batches))
-
-
-def row_bytes_of(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """Return the size of each row's values in bytes, int64 [rows]."""
-    sizes = np.zeros(batch.num_rows, np.int64)
-    for column in batch.columns:
-        sizes += _value_bytes(column)
-    return sizes
-
-
-def _value_bytes(array: pa.Array) -> NDArray[np.int64]:
-    kind = array.type
-    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
-        return np.diff(_offsets(array, np.int64))
-    if pa.types.is_binary(kind) or pa.types.is_string(kind):
-        return np.diff(_offsets(array, np.int32)).astype(np.int64)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        offsets: NDArray[np.int64] = array.offsets.to_numpy().astype(np.int64)
-        values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
-        ends = np.zeros(len(values) + 1, np.int64)
-        np.cumsum(_value_bytes(values), out=ends[1:])
-        ends = ends[offsets - offsets[0]]
-        return ends[1:] - ends[:-1]
-    if pa.types.is_struct(kind):
-        fields = [array.field(index) for index in range(kind.num_fields)]
-        return sum((_value_bytes(field) for field in fields), np.zeros(len(array), np.int64))
-    return np.full(len(array), _FIXED_WIDTH_BYTES, np.int64)
-
-
-def _offsets(array: pa.Array, dtype: type) -> NDArray[np.int64]:
-    buffer = array.buffers()[1]
-    if buffer is None or len(array) == 0:
-        return np.zeros(len(array) + 1, np.int64)
-    return np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array) + 1]
 
 
 def _ipc_stream(batches: list[pa.RecordBatch]) -> bytes:

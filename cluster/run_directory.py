@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Self
 
 import pyarrow as pa
 
@@ -159,6 +159,12 @@ class RunDirectory:
             shutil.rmtree(self.shards)
             (self.path / LOCK).unlink(missing_ok=True)
             sync_folder(self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Let the folder go; leave no trace if no run began."""

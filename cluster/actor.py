@@ -1,0 +1,135 @@
+"""The worker: a Ray actor around one engine. The class itself knows nothing of Ray."""
+
+import asyncio
+import os
+import platform
+import socket
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kvpool.errors import KVPoolError
+from worker.engine.config import EngineConfig
+from worker.engine.sampling_params import SamplingParams
+from worker.errors import WorkerError
+
+from .engine_loop import EngineLoop
+from .manifest import NUMERICS_VERSION
+from .optional_column import OptionalColumn
+from .peak_memory import peak_rss_bytes
+from .rows import requests_of
+from .shard_table import shard_table
+from .version import VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """What every worker of a job is told.
+
+    Attributes:
+        model: model source, resolved on the worker's own machine.
+        sha256: what the file's hash must be: the driver's.
+        engine: engine settings, threads set.
+        sampling: the job's sampling parameters.
+        optional: result columns that were asked for.
+    """
+
+    model: str
+    sha256: str
+    engine: EngineConfig
+    sampling: SamplingParams
+    optional: frozenset[OptionalColumn]
+
+
+class Worker:
+    """One engine, fed with shards.
+
+    Its methods are coroutines so that a report can be had while shards are in work; the engine
+    runs in a thread of its own. A row's failure is data; an exception means that the worker is
+    of no more use.
+
+    Args:
+        worker_id: its name in the statistics.
+    """
+
+    def __init__(self, worker_id: str) -> None:
+        self._worker_id = worker_id
+        self._spec: WorkerSpec | None = None
+        self._loop: EngineLoop | None = None
+
+    async def identify(self) -> dict[str, Any]:
+        """Say where and what this worker is, before anything version-dependent is exchanged."""
+        return {
+            "node": socket.gethostname(),
+            "pid": os.getpid(),
+            "tokenmill": VERSION,
+            "numerics_version": NUMERICS_VERSION,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "pyarrow": pa.__version__,
+        }
+
+    async def load(self, spec: WorkerSpec) -> dict[str, Any]:
+        """Load the model.
+
+        Returns:
+            ``numerics`` and ``load_s``; or ``error`` and ``error_class`` when the model or the
+            settings are at fault, which trying again would not change.
+        """
+        started = monotonic()
+        try:
+            numerics = await asyncio.to_thread(self._load, spec)
+        except (WorkerError, KVPoolError) as error:
+            return {"error": str(error), "error_class": type(error).__name__}
+        return {"numerics": numerics, "load_s": monotonic() - started}
+
+    async def run_shard(self, first_row: int, num_rows: int, payload: bytes, attempt: int) -> bytes:
+        """Complete a shard's rows.
+
+        Args:
+            first_row: row id of the first row.
+            num_rows: how many rows.
+            payload: their requests as an Arrow IPC stream.
+            attempt: which attempt at this shard this is, from 1.
+
+        Returns:
+            The shard's table as an Arrow IPC stream.
+        """
+        assert self._loop is not None, "load comes first"
+        assert self._spec is not None, "load comes first"
+        rows = requests_of(payload, first_row, self._spec.sampling)
+        completions = await asyncio.wrap_future(self._loop.submit(rows, num_rows))
+        table = shard_table(
+            completions,
+            range(first_row, first_row + num_rows),
+            worker_id=self._worker_id,
+            attempt=attempt,
+            optional=self._spec.optional,
+        )
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return bytes(sink.getvalue())
+
+    async def report(self) -> dict[str, Any]:
+        """Return the ``samples`` since the last report and the ``totals`` so far."""
+        assert self._loop is not None, "load comes first"
+        samples, totals = self._loop.report()
+        for sample in samples:
+            sample["worker_id"] = self._worker_id
+        totals["peak_rss_bytes"] = peak_rss_bytes()
+        return {"samples": samples, "totals": totals}
+
+    def _load(self, spec: WorkerSpec) -> str:
+        # Imported here: the engine compiles kernels, and `identify` must answer at once.
+        from worker.engine.engine import Engine
+        from worker.model_source import fetch_model
+
+        path = fetch_model(spec.model, sha256=spec.sha256)
+        engine = Engine.from_gguf(path, spec.engine)
+        self._spec = spec
+        self._loop = EngineLoop(engine)
+        return engine.numerics

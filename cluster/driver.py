@@ -1,0 +1,319 @@
+"""The driver: starts workers, hands out shards, commits results, writes parts."""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+
+import pyarrow as pa
+
+import kvpool.errors
+import worker.errors
+
+from .dispatcher import Dispatcher, Outcome
+from .errors import JobConfigError, JobStoppedError, RowErrorsError
+from .job import Job
+from .manifest import NUMERICS_VERSION, PartRecord
+from .parts import PartWriter
+from .plan import Shard
+from .progress import Phase, Progress, ProgressCallback
+from .run_directory import RunDirectory
+from .shard_table import check_rows
+from .statistics import SampleSpool
+from .stop_signal import StopSignal
+from .time_histogram import TimeHistogram
+from .version import VERSION
+from .worker_pool import Event, EventKind, Placement, WorkerPool
+from .worker_record import WorkerRecord
+
+_POLL_S: Final = 0.25
+_REPORT_EVERY_S: Final = 1.0
+_LAST_REPORT_S: Final = 5.0
+_BYTES_IN_FLIGHT: Final = 8 << 20  # a worker's share, once it has its fewest shards
+_LATECOMER_SHARE: Final = 0.1  # of start_timeout_s: how long those who are ready wait for others
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was committed so far."""
+
+    num_rows: int = 0
+    num_errors: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    first_error: str | None = None
+
+
+class Driver:
+    """Runs one job on a pool of workers.
+
+    Args:
+        job: what to do.
+        num_rows: rows of the dataset.
+        run: the claimed output folder.
+        pool: where workers come from.
+        placement: how many workers, of how many threads.
+        stop: tells whether a signal came.
+        progress: told about the job's state.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: Job,
+        num_rows: int,
+        run: RunDirectory,
+        pool: WorkerPool,
+        placement: Placement,
+        stop: StopSignal,
+        progress: ProgressCallback,
+    ) -> None:
+        config = job.cluster
+        self._config = config
+        self._num_rows = num_rows
+        self._run = run
+        self._pool = pool
+        self._placement = placement
+        self._stop = stop
+        self._progress = progress
+        self._dispatcher: Dispatcher[str] = Dispatcher(
+            min_shards=config.shards_in_flight,
+            target_rows=2 * job.engine.max_num_seqs,
+            max_bytes=_BYTES_IN_FLIGHT,
+            max_attempts=config.max_attempts,
+        )
+        self._samples = SampleSpool(run)
+        self._parts: PartWriter | None = None
+        self._phase = Phase.STARTING
+        self._started = monotonic()
+        self._next_report = 0.0
+        self.workers: dict[str, WorkerRecord] = {}
+        self.totals = Totals()
+        self.ttft = TimeHistogram()
+        self.part_records: list[PartRecord] = []
+        self.elapsed_s = 0.0
+
+    @property
+    def numerics(self) -> str:
+        """The numerics identity that all workers share; there is a ready worker."""
+        return next(w.numerics for w in self.workers.values() if w.numerics is not None)
+
+    def start(self) -> None:
+        """Start the workers; return when all are ready, or some are and the others take too long.
+
+        Raises:
+            JobConfigError: versions or numerics identities differ.
+            JobStoppedError: no worker came up in time, or a signal came.
+            WorkerError, KVPoolError: the model or the settings cannot work.
+        """
+        for _ in range(self._placement.workers):
+            self._start_worker()
+        while not self._may_begin():
+            self._turn()
+
+    def run(self, shards: Iterator[Shard], parts: PartWriter) -> None:
+        """Do all shards and write all parts.
+
+        Raises:
+            InputError: an input file cannot be read; what is committed is kept.
+            JobStoppedError: a signal, a full disk, or no worker is left.
+            RowErrorsError: more rows failed than ``max_errors`` allows.
+            ClusterError: a shard was given up.
+        """
+        self._phase, self._parts = Phase.RUNNING, parts
+        self._started = monotonic()
+        self._write_parts()
+        while not parts.is_done:
+            self._dispatch(shards)
+            self._turn()
+        self.elapsed_s = monotonic() - self._started
+        self._phase = Phase.FINISHING
+        self._tell()
+        self._collect_last_reports()
+
+    def write_samples(self) -> None:
+        """Write the per-second statistics."""
+        self._samples.write()
+
+    def _turn(self) -> None:
+        """Wait a moment, take in what came back, and tell how things stand."""
+        if self._stop.name is not None:
+            raise JobStoppedError(
+                f"stopped by {self._stop.name}: {self.totals.num_rows} of {self._num_rows} rows "
+                f"are done and kept in {self._run.path}"
+            )
+        for event in self._pool.poll(_POLL_S):
+            self._handle(event)
+        self._ask_reports()
+        self._tell()
+
+    def _dispatch(self, shards: Iterator[Shard]) -> None:
+        while True:
+            for assignment in self._dispatcher.assign():
+                self._pool.send(assignment)
+            if not self._dispatcher.wants_shard:
+                return
+            shard = next(shards, None)
+            if shard is None:
+                return
+            self._dispatcher.add_shard(shard)
+
+    def _handle(self, event: Event) -> None:
+        match event.kind:
+            case EventKind.IDENTIFIED:
+                self._identified(event.worker_id, event.value)
+            case EventKind.LOADED:
+                self._loaded(event.worker_id, event.value)
+            case EventKind.SHARD_DONE:
+                self._shard_done(event)
+            case EventKind.REPORTED:
+                self.workers[event.worker_id].totals = event.value["totals"]
+                self._samples.add(event.value["samples"])
+            case EventKind.LOST:
+                self._lost(event.worker_id, event.value)
+
+    def _start_worker(self) -> None:
+        worker_id = self._pool.start_worker()
+        self.workers[worker_id] = WorkerRecord(worker_id, self._placement.threads)
+
+    def _identified(self, worker_id: str, identity: dict[str, Any]) -> None:
+        """Refuse another version before anything is sent that it might not understand."""
+        record = self.workers[worker_id]
+        record.identity = identity
+        ours = {"tokenmill": VERSION, "numerics_version": NUMERICS_VERSION}
+        for name, own in ours.items():
+            if identity[name] != own:
+                raise JobConfigError(
+                    f"node {record.node}: {name} is {identity[name]} there and {own} at the "
+                    "driver; install the same version on all machines"
+                )
+        self._pool.load(worker_id)
+
+    def _loaded(self, worker_id: str, answer: dict[str, Any]) -> None:
+        record = self.workers[worker_id]
+        if "error" in answer:
+            raise _worker_error(record.node, answer["error_class"], answer["error"])
+        for other in self.workers.values():
+            if other.numerics not in (None, answer["numerics"]):
+                raise JobConfigError(
+                    f"node {record.node} computes with {answer['numerics']}, node {other.node} "
+                    f"with {other.numerics}: rows would depend on where they are done; use one "
+                    "kind of machine and library"
+                )
+        record.numerics, record.load_s = answer["numerics"], answer["load_s"]
+        self._dispatcher.add_worker(worker_id)
+
+    def _shard_done(self, event: Event) -> None:
+        if self._dispatcher.done(event.worker_id, event.first_row) is Outcome.REFUSE:
+            return
+        with pa.ipc.open_stream(event.value) as reader:
+            table = reader.read_all()
+        rows = range(event.first_row, event.first_row + table.num_rows)
+        check_rows(table, rows)
+        self._run.commit_shard(rows, table)
+        self._count(self.workers[event.worker_id], table)
+        assert self._parts is not None, "shards are sent once parts can be written"
+        self._parts.add(rows)
+        self._write_parts()
+        self._check_errors()
+
+    def _count(self, record: WorkerRecord, table: pa.Table) -> None:
+        errors = table.column("error").drop_null()
+        record.shards += 1
+        record.rows += table.num_rows
+        record.row_errors += len(errors)
+        if len(errors) and self.totals.first_error is None:
+            self.totals.first_error = errors[0].as_py()
+        self.totals.num_rows += table.num_rows
+        self.totals.num_errors += len(errors)
+        for seconds in table.column("ttft_s").drop_null().to_pylist():
+            self.ttft.add(seconds)
+
+    def _write_parts(self) -> None:
+        assert self._parts is not None, "called while running"
+        for record in self._parts.write_ready():
+            self.part_records.append(record)
+            self.totals.prompt_tokens += record.num_prompt_tokens
+            self.totals.generated_tokens += record.num_generated_tokens
+
+    def _check_errors(self) -> None:
+        limit = self._config.max_errors
+        if limit is not None and self.totals.num_errors > limit:
+            raise RowErrorsError(
+                f"{self.totals.num_errors} rows failed, max_errors is {limit}; the first: "
+                f"{self.totals.first_error}; committed rows are kept in {self._run.path}"
+            )
+
+    def _lost(self, worker_id: str, reason: str) -> None:
+        record = self.workers[worker_id]
+        record.loss_reason = reason
+        again = self._dispatcher.lose_worker(worker_id, reason)
+        self._tell(f"{worker_id} on {record.node} is lost ({reason}); shards again: {len(again)}")
+        num_lost = sum(w.loss_reason is not None for w in self.workers.values())
+        if num_lost <= self._config.max_worker_restarts:
+            self._start_worker()
+        elif num_lost == len(self.workers):
+            raise JobStoppedError(
+                f"no worker is left after {num_lost} were lost, the last because of: {reason}; "
+                f"{self.totals.num_rows} of {self._num_rows} rows are done and kept"
+            )
+
+    def _may_begin(self) -> bool:
+        ready = len(self._dispatcher.workers)
+        living = sum(w.loss_reason is None for w in self.workers.values())
+        if ready and ready == living:
+            return True
+        waited, limit = monotonic() - self._started, self._config.start_timeout_s
+        if ready:
+            return waited > _LATECOMER_SHARE * limit
+        if waited > limit:
+            raise JobStoppedError(
+                f"no worker was ready after {waited:.0f} s (start_timeout_s is {limit:g}); check "
+                "that the Ray cluster has free CPUs, and the workers' logs"
+            )
+        return False
+
+    def _ask_reports(self) -> None:
+        now = monotonic()
+        if now >= self._next_report:
+            self._next_report = now + _REPORT_EVERY_S
+            for worker_id in self._dispatcher.workers:
+                self._pool.ask_report(worker_id)
+
+    def _collect_last_reports(self) -> None:
+        """Get what workers counted since their last report; a lost one no longer matters."""
+        deadline = monotonic() + _LAST_REPORT_S
+        for _ in range(2):  # the first may have been under way since before the last row
+            waiting = set(self._dispatcher.workers)
+            for worker_id in waiting:
+                self._pool.ask_report(worker_id)
+            while waiting and monotonic() < deadline:
+                for event in self._pool.poll(_POLL_S):
+                    waiting.discard(event.worker_id)
+                    if event.kind is EventKind.REPORTED:
+                        self._handle(event)
+
+    def _tell(self, note: str | None = None) -> None:
+        workers = self.workers.values()
+        self._progress(
+            Progress(
+                phase=self._phase,
+                num_rows=self._num_rows,
+                rows_done=self.totals.num_rows,
+                num_errors=self.totals.num_errors,
+                prompt_tokens=sum(w.total("prefill_tokens") for w in workers),
+                generated_tokens=sum(w.total("decode_tokens") for w in workers),
+                elapsed_s=monotonic() - self._started,
+                workers_ready=len(self._dispatcher.workers),
+                num_workers=self._placement.workers,
+                note=note,
+            )
+        )
+
+
+def _worker_error(node: str, name: str, message: str) -> Exception:
+    """Return what a worker raised as an exception of the same class."""
+    kind = getattr(worker.errors, name, None) or getattr(kvpool.errors, name)
+    error: Exception = kind(message if node == socket.gethostname() else f"node {node}: {message}")
+    return error

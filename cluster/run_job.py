@@ -1,0 +1,148 @@
+"""From a job to a finished run directory: the public entry of this package."""
+
+from datetime import datetime
+from functools import reduce
+
+from worker.engine.checksum import TokenChecksum
+
+from .actor import WorkerSpec
+from .dataset import InputDataset
+from .driver import Driver
+from .fingerprint import describe_inputs, fingerprint
+from .job import Job
+from .manifest import Manifest, PartRecord
+from .model_check import CheckedModel, check_model
+from .output_columns import output_schema
+from .parts import PartWriter
+from .peak_memory import peak_rss_bytes
+from .plan import CuttingRule, cut_shards
+from .progress import Phase, Progress, ProgressCallback
+from .reader import read_requests
+from .run_directory import RunDirectory
+from .session import embedded_cpus, ray_session, refuse_paths_in_package
+from .statistics import write_row_stats, write_worker_totals
+from .stop_signal import StopSignal, stop_signal
+from .summary import FinishedWithErrors, JobSummary
+from .worker_pool import WorkerPool, place_workers
+
+
+def run_job(job: Job, progress: ProgressCallback) -> JobSummary:
+    """Run a job from its input to ``_SUCCESS``.
+
+    Everything that can be wrong with the configuration, the input, the output folder and the
+    model's header is found before a worker starts; nothing is written then.
+
+    Args:
+        job: what to do.
+        progress: told about the job's state several times a second, in this thread.
+
+    Raises:
+        JobConfigError: the job as configured cannot run.
+        InputError: the input cannot be read; shards committed before are kept.
+        ModelError, EngineConfigError, PoolSizeError: the model or the engine's settings.
+        JobStoppedError: stopped by a signal, a full disk or the loss of all workers.
+        RowErrorsError: more rows failed than ``max_errors``; or, as ``FinishedWithErrors`` with
+            the summary, ``fail_on_errors`` is set and some failed.
+    """
+    progress(Progress(phase=Phase.CHECKING))
+    refuse_paths_in_package(job.input, job.output)
+    with stop_signal(at_once=True):
+        dataset = InputDataset.open(job.input, job.columns)
+        output_schema(dataset.schema, job.optional_columns, job.cluster.output_prefix)
+        with RunDirectory.claim(job.output) as run:
+            model = check_model(job, dataset)
+            progress(Progress(phase=Phase.STARTING, num_rows=dataset.num_rows))
+            cpus = embedded_cpus(job.cluster.workers, job.engine.threads)
+            # Inside the session: Ray puts a handler of its own in our handler's place.
+            with ray_session(cpus), stop_signal() as stop:
+                return _run(job, dataset, run, model, stop, progress)
+
+
+def _run(
+    job: Job,
+    dataset: InputDataset,
+    run: RunDirectory,
+    model: CheckedModel,
+    stop: StopSignal,
+    progress: ProgressCallback,
+) -> JobSummary:
+    placement = place_workers(job.cluster.workers, job.engine.threads)
+    rule = CuttingRule.for_dataset(dataset, job.cluster, placement.workers)
+    date = job.engine.chat_template_date or datetime.now().astimezone()
+    fixed = {"threads": placement.threads, "chat_template_date": date}
+    spec = WorkerSpec(
+        model=model.source,
+        sha256=model.sha256,
+        engine=job.engine.model_copy(update=fixed),
+        sampling=job.sampling,
+        optional=job.optional_columns,
+    )
+    pool = WorkerPool(spec, placement.threads)
+    driver = Driver(
+        job=job,
+        num_rows=dataset.num_rows,
+        run=run,
+        pool=pool,
+        placement=placement,
+        stop=stop,
+        progress=progress,
+    )
+    try:
+        driver.start()
+        manifest = Manifest(
+            fingerprint=fingerprint(job, model.sha256, driver.numerics),
+            inputs=describe_inputs(dataset),
+            cutting=rule,
+            template_date=date.isoformat(),
+        )
+        run.begin(manifest)
+        schema = output_schema(dataset.schema, job.optional_columns, job.cluster.output_prefix)
+        parts = PartWriter(run, dataset, rule, schema, job.optional_columns)
+        driver.run(cut_shards(read_requests(dataset), rule, dataset.num_rows), parts)
+    finally:
+        pool.stop()
+    _finish(run, manifest, driver)
+    return _checked(job, _summary(run, driver))
+
+
+def _finish(run: RunDirectory, manifest: Manifest, driver: Driver) -> None:
+    driver.write_samples()
+    write_row_stats(run)
+    write_worker_totals(run, [worker.as_row() for worker in driver.workers.values()])
+    run.finish(manifest.with_parts(driver.part_records))
+
+
+def _summary(run: RunDirectory, driver: Driver) -> JobSummary:
+    totals, seconds = driver.totals, driver.elapsed_s
+    return JobSummary(
+        output=run.path,
+        num_rows=totals.num_rows,
+        num_errors=totals.num_errors,
+        num_parts=len(driver.part_records),
+        prompt_tokens=totals.prompt_tokens,
+        generated_tokens=totals.generated_tokens,
+        elapsed_s=seconds,
+        prompt_tokens_per_s=totals.prompt_tokens / seconds if seconds else 0.0,
+        generated_tokens_per_s=totals.generated_tokens / seconds if seconds else 0.0,
+        ttft_p50_s=driver.ttft.percentile(0.50),
+        ttft_p90_s=driver.ttft.percentile(0.90),
+        ttft_p99_s=driver.ttft.percentile(0.99),
+        peak_rss_bytes=peak_rss_bytes(),
+        checksum=str(reduce(_add_checksum, driver.part_records, TokenChecksum())),
+        workers=tuple(worker.summary() for worker in driver.workers.values()),
+    )
+
+
+def _add_checksum(total: TokenChecksum, record: PartRecord) -> TokenChecksum:
+    total.merge(TokenChecksum(int(record.checksum, 16)))
+    return total
+
+
+def _checked(job: Job, summary: JobSummary) -> JobSummary:
+    if job.cluster.fail_on_errors and summary.num_errors:
+        raise FinishedWithErrors(
+            f"all {summary.num_rows} rows are done, {summary.num_errors} of them failed, and "
+            f"fail_on_errors is set; their column error in {summary.output} says why",
+            summary,
+        )
+    return summary

@@ -1,0 +1,85 @@
+"""What the driver knows of one worker."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .statistics import WORKERS_SCHEMA
+from .summary import WorkerSummary
+
+
+@dataclass(slots=True)
+class WorkerRecord:
+    """One worker, alive or lost.
+
+    Attributes:
+        worker_id: its name.
+        threads: its threads.
+        identity: what it said of itself.
+        numerics: its numerics identity; None until its model is loaded.
+        load_s: seconds to load the model.
+        totals: its newest counters; those of a lost worker are the last that came.
+        shards, rows, row_errors: committed from it.
+        loss_reason: why it was lost; None for a living one.
+    """
+
+    worker_id: str
+    threads: int
+    identity: dict[str, Any] = field(default_factory=dict)
+    numerics: str | None = None
+    load_s: float = 0.0
+    totals: dict[str, Any] = field(default_factory=dict)
+    shards: int = 0
+    rows: int = 0
+    row_errors: int = 0
+    loss_reason: str | None = None
+
+    @property
+    def node(self) -> str:
+        """Host name of its machine."""
+        return str(self.identity.get("node", "a node that never answered"))
+
+    def total(self, name: str) -> int:
+        """Return one of its counters, 0 before the first report."""
+        return int(self.totals.get(name, 0))
+
+    def as_row(self) -> Mapping[str, Any]:
+        """Return its row of ``workers.parquet``."""
+        own: dict[str, Any] = {
+            "worker_id": self.worker_id,
+            "node": self.identity.get("node"),
+            "pid": self.identity.get("pid"),
+            "lost": self.loss_reason is not None,
+            "loss_reason": self.loss_reason,
+            "threads": self.threads,
+            "numerics": self.numerics,
+            "tokenmill_version": self.identity.get("tokenmill"),
+            "load_s": self.load_s,
+            "shards": self.shards,
+            "rows": self.rows,
+            "row_errors": self.row_errors,
+        }
+        counters = {name: self.totals.get(name) for name in WORKERS_SCHEMA.names}
+        return counters | own
+
+    def summary(self) -> WorkerSummary:
+        """Return what the job's summary says of it."""
+        ready_s = float(self.totals.get("elapsed_s", 0.0))
+        prompt, generated = self.total("prefill_tokens"), self.total("decode_tokens")
+        hits, misses = self.total("dequant_hits"), self.total("dequant_misses")
+        return WorkerSummary(
+            worker_id=self.worker_id,
+            node=self.node,
+            rows=self.rows,
+            prompt_tokens=prompt,
+            generated_tokens=generated,
+            prompt_tokens_per_s=prompt / ready_s if ready_s else 0.0,
+            generated_tokens_per_s=generated / ready_s if ready_s else 0.0,
+            load_s=self.load_s,
+            peak_rss_bytes=self.total("peak_rss_bytes"),
+            kv_blocks_peak=self.total("kv_blocks_peak"),
+            kv_blocks_total=self.total("kv_blocks_total"),
+            dequant_hit_rate=hits / (hits + misses) if hits + misses else None,
+            dequant_bytes_peak=self.total("dequant_bytes_peak"),
+            lost=self.loss_reason is not None,
+        )
