@@ -117,7 +117,7 @@ def _candidates(
     weights: NDArray[np.float64],
     total: float,
     params: SamplingParams,
-) -> NDArray[np.int64] | None:
+) -> NDArray[np.intp] | None:
     """Tokens that top_k and top_p leave, most likely first; None when all stay."""
     if 0 < params.top_k < row.size:
         ids = largest(row, params.top_k)
@@ -130,7 +130,7 @@ def _candidates(
 
 def _largest_until(
     row: NDArray[np.float32], weights: NDArray[np.float64], mass: float
-) -> NDArray[np.int64]:
+) -> NDArray[np.intp]:
     """The fewest most likely tokens whose weights reach ``mass``.
 
     Most often a few tokens do: the number looked at grows until they are enough.
