@@ -66,21 +66,16 @@ class BlasMatmul:
         weight: NDArray[np.float32],
         x: NDArray[np.float32],
         out: NDArray[np.float32],
+        first_column: int = 0,
     ) -> None:
-        """Compute out = x @ weight.T.
-
-        Args:
-            weight: [outputs, inputs] float32, C-contiguous.
-            x: [tokens, inputs] float32, C-contiguous.
-            out: [tokens, outputs] float32, C-contiguous.
-        """
+        """Compute x @ weight.T into columns of `out`, see `worker.matmul.Matmul`."""
         outputs, inputs = weight.shape
         ranges = self._slices(outputs, inputs)
         tiles = self._tiles(x)
 
         def multiply_slice(item: int) -> None:
             first, last = ranges[item]
-            self._multiply_slice(weight[first:last], tiles, out, first)
+            self._multiply_slice(weight[first:last], tiles, out, first_column + first)
 
         self._team.run(multiply_slice, len(ranges))
 

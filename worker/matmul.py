@@ -32,8 +32,16 @@ class Matmul(Protocol):
         weight: NDArray[np.float32],
         x: NDArray[np.float32],
         out: NDArray[np.float32],
+        first_column: int = 0,
     ) -> None:
-        """Compute out [tokens, outputs] = x [tokens, inputs] @ weight [outputs, inputs].T."""
+        """Compute x @ weight.T into columns of `out`.
+
+        Args:
+            weight: [outputs, inputs] float32, C-contiguous.
+            x: [tokens, inputs] float32, C-contiguous.
+            out: [tokens, columns] float32, C-contiguous.
+            first_column: where the `outputs` columns of the product start in `out`.
+        """
 
 
 class CompiledMatmul:
@@ -49,8 +57,9 @@ class CompiledMatmul:
         weight: NDArray[np.float32],
         x: NDArray[np.float32],
         out: NDArray[np.float32],
+        first_column: int = 0,
     ) -> None:
-        """Compute out = x @ weight.T, see `Matmul`."""
+        """Compute x @ weight.T, see `Matmul`."""
         outputs = len(weight)
         # Some eight items a thread even out the load; a multiple of 32 columns keeps lines whole.
         share = -(-outputs // (8 * self._team.threads))
@@ -58,7 +67,7 @@ class CompiledMatmul:
 
         def multiply_columns(item: int) -> None:
             first = item * columns
-            matmul(weight, x, out, first, min(first + columns, outputs))
+            matmul(weight, x, out, first, min(first + columns, outputs), first_column)
 
         self._team.run(multiply_columns, -(-outputs // columns))
 

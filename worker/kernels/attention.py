@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .flat import flat
 from .jit import kernel
 from .soft_cap import capped8
 from .vector import (
@@ -70,10 +71,10 @@ def attention(
     assert out.shape == (len(qkv), heads * head_dim), (out.shape, qkv.shape, keys.shape)
     assert heads % kv_heads == 0, (heads, kv_heads)
     _attention(
-        qkv.ravel(),
-        keys.reshape(-1),
-        values.reshape(-1),
-        out.ravel(),
+        flat(qkv),
+        flat(keys),
+        flat(values),
+        flat(out),
         table,
         positions,
         items,

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .flat import flat
 from .jit import kernel
 from .vector import (
     add8,
@@ -40,7 +41,7 @@ def gated_activation(
     assert gate_up.shape == (tokens, 2 * width), (gate_up.shape, out.shape)
     linear = np.float32(-1.0) if activation == "silu" else _GELU_LINEAR
     cubic = np.float32(0.0) if activation == "silu" else _GELU_CUBIC
-    _gated(gate_up.ravel(), out.ravel(), tokens, width, linear, cubic)
+    _gated(flat(gate_up), flat(out), tokens, width, linear, cubic)
 
 
 @kernel
@@ -52,7 +53,7 @@ def _gated(
     linear: np.float32,
     cubic: np.float32,
 ) -> None:
-    """Compute out = g / (1 + exp(linear g + cubic g^3)) * u; gate_up [tokens * 2 width], out flat too."""
+    """Compute out = g / (1 + exp(linear g + cubic g^3)) * u for flat arrays."""
     whole = width // 8 * 8
     rest = width - whole
     for t in range(tokens):

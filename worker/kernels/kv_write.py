@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from .flat import flat
 from .jit import kernel
 
 
@@ -28,7 +29,7 @@ def kv_write(
     assert slots.shape == (len(qkv),), (slots.shape, qkv.shape)
     assert first_key >= 0, (columns, keys.shape)
     shape = (columns, first_key, kv_heads, block_size, head_dim)
-    _kv_write(qkv.ravel(), keys.reshape(-1), values.reshape(-1), slots, *shape)
+    _kv_write(flat(qkv), flat(keys), flat(values), slots, *shape)
 
 
 @kernel
@@ -43,7 +44,7 @@ def _kv_write(
     block_size: int,
     head_dim: int,
 ) -> None:
-    """Shapes: qkv [tokens * columns]; keys and values [blocks * kv_heads * block_size * head_dim]."""
+    """Flat: qkv [tokens * columns], keys and values [blocks * kv_heads * block_size * head_dim]."""
     for t in range(len(slots)):
         block, offset = slots[t] // block_size, slots[t] % block_size
         for h in range(kv_heads):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .flat import flat
 from .jit import kernel
 from .vector import (
     fma8,
@@ -27,22 +28,25 @@ def matmul(
     out: NDArray[np.float32],
     first: int,
     last: int,
+    first_column: int = 0,
 ) -> None:
-    """Compute columns first to last of out = x @ weight.T.
+    """Compute out[t, first_column + n] = x[t] . weight[n] for the rows n from first to last.
 
     Args:
         weight: [outputs, inputs] float32, C-contiguous.
         x: [tokens, inputs] float32, C-contiguous.
-        out: [tokens, outputs] float32, C-contiguous; only the columns named are written.
+        out: [tokens, columns] float32, C-contiguous; written in the columns named.
         first: first row of the weight.
         last: row of the weight to stop before.
+        first_column: column of `out` that row 0 of the weight stands for.
     """
     outputs, inputs = weight.shape
-    tokens = len(x)
-    assert x.shape == (tokens, inputs), (x.shape, weight.shape)
-    assert out.shape == (tokens, outputs), (out.shape, weight.shape)
+    tokens, columns = out.shape
+    assert x.shape == (tokens, inputs), (x.shape, weight.shape, out.shape)
     assert 0 <= first <= last <= outputs, (first, last, outputs)
-    _matmul(weight.ravel(), x.ravel(), out.ravel(), first, last, outputs, inputs, tokens)
+    assert 0 <= first_column <= columns - last, (first_column, last, columns)
+    shape = (first, last, first_column, columns, inputs, tokens)
+    _matmul(flat(weight), flat(x), flat(out), *shape)
 
 
 @kernel
@@ -52,11 +56,12 @@ def _matmul(
     out: NDArray[np.float32],
     first: int,
     last: int,
-    outputs: int,
+    first_column: int,
+    columns: int,
     inputs: int,
     tokens: int,
 ) -> None:
-    """Shapes: weight [outputs * inputs], x [tokens * inputs], out [tokens * outputs], all flat.
+    """Shapes: weight [outputs * inputs], x [tokens * inputs], out [tokens * columns], all flat.
 
     Four rows of the weight meet two tokens at once; where fewer are left, the last one is computed
     again and not stored, so that every element goes through the same code.
@@ -69,8 +74,9 @@ def _matmul(
         for t in range(0, tokens, 2):
             t1 = min(t + 1, tokens - 1)
             sums = _dots(weight, n * inputs, n1, n2, n3, x, t * inputs, t1 * inputs, inputs)
-            store_part(out, t * outputs + n, count, sums)
-            store_part(out, t1 * outputs + n, count, upper_half(sums))
+            column = first_column + n
+            store_part(out, t * columns + column, count, sums)
+            store_part(out, t1 * columns + column, count, upper_half(sums))
 
 
 @kernel

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .flat import flat
 from .jit import kernel
 from .vector import add8, fma8, load8, load_part, mul8, splat8, store8, store_part, sum8
 
@@ -35,7 +36,7 @@ def rms_norm(
     assert out.shape == x.shape, (out.shape, x.shape)
     assert first_column + vectors * width <= columns, (first_column, vectors, width, columns)
     shape = (tokens, columns, first_column, vectors, width)
-    _rms_norm(x.ravel(), weight, out.ravel(), *shape, np.float32(eps))
+    _rms_norm(flat(x), weight, flat(out), *shape, np.float32(eps))
 
 
 @kernel

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from .flat import flat
 from .jit import kernel
 
 
@@ -37,7 +38,7 @@ def rope(
     assert 2 * angles <= head_dim, (angles, head_dim)
     assert distance in (1, angles), (distance, angles)
     shape = (columns, heads, head_dim, angles, distance)
-    _rope(x.ravel(), positions, cos.ravel(), sin.ravel(), *shape)
+    _rope(flat(x), positions, flat(cos), flat(sin), *shape)
 
 
 @kernel

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .flat import flat
 from .jit import kernel
 from .vector import (
     add8,
@@ -28,7 +29,7 @@ def soft_cap(x: NDArray[np.float32], cap: float) -> None:
         cap: bound of the results, above 0.
     """
     assert cap > 0, cap
-    _soft_cap(x.ravel(), np.float32(cap))
+    _soft_cap(flat(x), np.float32(cap))
 
 
 @kernel

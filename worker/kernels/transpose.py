@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from .flat import flat
 from .jit import kernel
 from .vector import load8, store8, transposed_8
 
@@ -26,7 +27,7 @@ def scatter_tile(
     assert 0 <= first_column <= columns - rows, (first_column, rows, columns)
     count = min(width, tokens - first_row)
     start = first_row * columns + first_column
-    _scatter_tile(tile.ravel(), out.ravel(), rows, width, count, start, columns)
+    _scatter_tile(flat(tile), flat(out), rows, width, count, start, columns)
 
 
 @kernel

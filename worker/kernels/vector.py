@@ -24,7 +24,7 @@ _INTEGERS = ir.VectorType(_INT32, LANES)
 _MASK = ir.VectorType(ir.IntType(1), LANES)
 
 
-class Float32x8(types.Type):
+class Float32x8(types.Type):  # type: ignore[misc]
     """Numba's view of an LLVM vector of eight floats; lives inside kernels only."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ float32x8 = Float32x8()
 
 
 @register_model(Float32x8)
-class _Float32x8Model(models.PrimitiveModel):
+class _Float32x8Model(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, fe_type: Any) -> None:
         super().__init__(manager, fe_type, _VECTOR)
 

@@ -1,0 +1,266 @@
+"""A model's hyperparameters, read from the metadata of its file and checked."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from worker.errors import GGUFError, UnsupportedModelError
+from worker.gguf import GGUFFile
+
+from .key_reader import KeyReader
+
+EMBEDDING = "token_embd.weight"
+OUTPUT = "output.weight"
+
+RopeLayout = Literal["pairs", "halves"]
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """A rotary embedding.
+
+    Attributes:
+        base: of the wavelengths.
+        dimensions: leading values of a head that are rotated; even.
+        layout: "pairs": values 2 i and 2 i + 1 rotate together; "halves": values i and
+            i + dimensions / 2.
+        factor: positions are divided by it (linear scaling); 1 for none.
+    """
+
+    base: float
+    dimensions: int
+    layout: RopeLayout
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Hyperparameters shared by all architectures.
+
+    Attributes:
+        architecture: as the file calls it.
+        num_layers: transformer layers.
+        hidden_size: values of a token between layers.
+        intermediate_size: values inside a feed-forward layer.
+        num_heads: query heads.
+        num_kv_heads: key and value heads; divides num_heads.
+        head_dim: values of a head.
+        vocab_size: rows of the embedding, and logits of a token.
+        context_length: most positions the model was made for.
+        rms_norm_eps: added under the root of a norm.
+        rope: rotary embedding of layers with full attention.
+        local_rope: rotary embedding of window layers; None where there are none.
+        attention_scale: factor on query-key products.
+        embedding_scale: factor on embeddings.
+        attention_cap: soft cap of scaled query-key products; None for none.
+        logit_cap: soft cap of logits; None for none.
+        windows: per layer the attention window in tokens, itself included; None for full attention.
+        tied_embeddings: whether the output head is the embedding.
+    """
+
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    context_length: int
+    rms_norm_eps: float
+    rope: RopeConfig
+    local_rope: RopeConfig | None
+    attention_scale: float
+    embedding_scale: float
+    attention_cap: float | None
+    logit_cap: float | None
+    windows: tuple[int | None, ...]
+    tied_embeddings: bool
+
+    @property
+    def sliding_window(self) -> int | None:
+        """Window of the layers that have one; None if all see everything."""
+        return next((window for window in self.windows if window is not None), None)
+
+    @property
+    def qkv_size(self) -> int:
+        """Values of a token's queries, keys and values together."""
+        return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+
+
+# Settings of other architectures that share our tensors; a file that uses one means another
+# computation. Each with the values that mean "not used".
+_FOREIGN_KEYS: dict[str, tuple[float, ...]] = {
+    "expert_count": (0,),
+    "expert_used_count": (0,),
+    "attention.clamp_kqv": (0,),
+    "attention.max_alibi_bias": (0,),
+    "attention.scale": (0,),
+    "embedding_scale": (0, 1),
+    "residual_scale": (0, 1),
+    "logit_scale": (0, 1),
+    "rope.scaling.attn_factor": (0, 1),
+    "rope.scaling.yarn_log_multiplier": (0,),
+}
+
+
+def base_config(gguf: GGUFFile, rope_layout: RopeLayout) -> ModelConfig:
+    """What llama-like architectures have in common; all layers with full attention.
+
+    Raises:
+        GGUFError: a key is missing or has a value that cannot be, or does not fit the tensors.
+        UnsupportedModelError: a key asks for something tokenmill does not compute.
+    """
+    keys = KeyReader(gguf.metadata)
+    _refuse_foreign(keys)
+    num_layers = keys.positive("block_count")
+    _check_block_count(gguf, keys, num_layers)
+    num_heads = keys.positive("attention.head_count")
+    hidden_size = keys.positive("embedding_length")
+    head_dim = _head_dim(keys, hidden_size, num_heads)
+    return ModelConfig(
+        architecture=keys.architecture,
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        intermediate_size=keys.positive("feed_forward_length"),
+        num_heads=num_heads,
+        num_kv_heads=_num_kv_heads(keys, num_heads),
+        head_dim=head_dim,
+        vocab_size=_vocab_size(gguf, hidden_size),
+        context_length=keys.positive("context_length"),
+        rms_norm_eps=keys.number_between("attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        rope=_rope(keys, head_dim, rope_layout),
+        local_rope=None,
+        attention_scale=head_dim**-0.5,
+        embedding_scale=1.0,
+        attention_cap=None,
+        logit_cap=None,
+        windows=(None,) * num_layers,
+        tied_embeddings=OUTPUT not in gguf.tensors,
+    )
+
+
+def with_window(config: ModelConfig, window: int, every: int | None) -> ModelConfig:
+    """Give layers a window: all of them, or all but each `every`-th."""
+    windows = tuple(
+        None if every is not None and (layer + 1) % every == 0 else window
+        for layer in range(config.num_layers)
+    )
+    return replace(config, windows=windows)
+
+
+def _refuse_foreign(keys: KeyReader) -> None:
+    for name, unused in _FOREIGN_KEYS.items():
+        value = keys.optional_number(name)
+        if value is not None and value not in unused:
+            raise UnsupportedModelError(
+                f"{keys.path}: key {keys.key(name)} is {value:g}: tokenmill does not compute this "
+                f"variant of {keys.architecture}; take a model without it"
+            )
+
+
+def _check_block_count(gguf: GGUFFile, keys: KeyReader, num_layers: int) -> None:
+    """The layers promised are there, and no others. Stops at the first that is missing."""
+    found = {name.split(".")[1] for name in gguf.tensors if name.startswith("blk.")}
+    if num_layers > len(found):
+        missing = next(i for i in range(len(found) + 1) if str(i) not in found)
+        raise GGUFError(
+            f"{keys.path}: key {keys.key('block_count')} is {num_layers}, but there are no tensors "
+            f"blk.{missing}.*, as in blk.{missing}.attn_norm.weight: the file holds {len(found)} "
+            "layers; take a complete file, or convert the model again"
+        )
+    extra = found - {str(i) for i in range(num_layers)}
+    if extra:
+        raise GGUFError(
+            f"{keys.path}: key {keys.key('block_count')} is {num_layers}, but there are tensors "
+            f"blk.{min(extra)}.*; convert the model again"
+        )
+
+
+def _head_dim(keys: KeyReader, hidden_size: int, num_heads: int) -> int:
+    head_dim = keys.optional_positive("attention.key_length")
+    if head_dim is None:
+        if hidden_size % num_heads:
+            raise GGUFError(
+                f"{keys.path}: key {keys.key('embedding_length')} is {hidden_size}, not a multiple "
+                f"of {keys.key('attention.head_count')}, {num_heads}; convert the model again"
+            )
+        head_dim = hidden_size // num_heads
+    if head_dim % 2:
+        raise GGUFError(
+            f"{keys.path}: a head has {head_dim} values, an odd number that cannot be rotated in "
+            f"pairs; check {keys.key('attention.head_count')} and convert the model again"
+        )
+    value_dim = keys.optional_positive("attention.value_length")
+    if value_dim is not None and value_dim != head_dim:
+        raise UnsupportedModelError(
+            f"{keys.path}: key {keys.key('attention.value_length')} is {value_dim} but keys have "
+            f"{head_dim} values; tokenmill supports heads of one size"
+        )
+    return head_dim
+
+
+def _num_kv_heads(keys: KeyReader, num_heads: int) -> int:
+    num_kv_heads = keys.optional_positive("attention.head_count_kv") or num_heads
+    if num_heads % num_kv_heads:
+        raise GGUFError(
+            f"{keys.path}: key {keys.key('attention.head_count')} is {num_heads}, not a multiple of"
+            f" {keys.key('attention.head_count_kv')}, {num_kv_heads}; convert the model again"
+        )
+    return num_kv_heads
+
+
+def _vocab_size(gguf: GGUFFile, hidden_size: int) -> int:
+    """Rows of the embedding, at least one for each token of the tokenizer."""
+    tokens = gguf.metadata.array("tokenizer.ggml.tokens", None)
+    found = gguf.tensor(EMBEDDING).shape
+    rows = found[0] if len(found) == 2 and found[1] == hidden_size else None
+    if rows is None:
+        expected = len(tokens) if tokens is not None else found[-1]
+        gguf.tensor(EMBEDDING, (expected, hidden_size))
+        raise AssertionError("the shape differs from the one expected")
+    if tokens is not None and len(tokens) > rows:
+        raise GGUFError(
+            f"{gguf.path}: tokenizer.ggml.tokens has {len(tokens)} tokens, but {EMBEDDING} has only"
+            f" {rows} rows: the last tokens have no embedding; convert the model again after "
+            "resizing its embedding"
+        )
+    return rows
+
+
+def _rope(keys: KeyReader, head_dim: int, layout: RopeLayout) -> RopeConfig:
+    dimensions = keys.optional_positive("rope.dimension_count") or head_dim
+    if dimensions % 2 or dimensions > head_dim:
+        raise GGUFError(
+            f"{keys.path}: key {keys.key('rope.dimension_count')} is {dimensions}, expected an even"
+            f" number up to the {head_dim} values of a head; convert the model again"
+        )
+    base = keys.optional_number("rope.freq_base")
+    if base is not None and base <= 1.0:
+        raise GGUFError(
+            f"{keys.path}: key {keys.key('rope.freq_base')} is {base:g}, expected a number above 1;"
+            " convert the model again"
+        )
+    return RopeConfig(10000.0 if base is None else base, dimensions, layout, _rope_factor(keys))
+
+
+def _rope_factor(keys: KeyReader) -> float:
+    """Factor of linear scaling, under its present or its older key; 1 for none."""
+    kind = keys.optional_text("rope.scaling.type")
+    if kind not in (None, "none", "linear"):
+        raise UnsupportedModelError(
+            f"{keys.path}: key {keys.key('rope.scaling.type')} is {kind!r}; supported: none, "
+            "linear, and factors in the tensor rope_freqs.weight"
+        )
+    name = "rope.scaling.factor"
+    factor = keys.optional_number(name)
+    if not factor:
+        name = "rope.scale_linear"
+        factor = keys.optional_number(name)
+    if not factor or kind == "none":
+        return 1.0
+    if factor < 0:
+        raise GGUFError(
+            f"{keys.path}: key {keys.key(name)} is {factor:g}, expected a positive number; convert "
+            "the model again"
+        )
+    return factor

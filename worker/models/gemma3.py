@@ -1,0 +1,139 @@
+"""Gemma 3 (Google, 2025), text part: sliding windows between layers of full attention.
+
+Five layers of six see a window only and have a rotary base of their own. Queries and keys are
+normalised head by head, attention and feed-forward have a norm on either side, and embeddings
+are scaled. Norm weights in the file have 1 added already.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.errors import GGUFError
+from worker.gguf import GGUFFile
+from worker.linear import ComputeConfig
+from worker.stages import Stages
+from worker.thread_team import ThreadTeam
+
+from .config import ModelConfig, RopeConfig, base_config, with_window
+from .decoder import Decoder
+from .key_reader import KeyReader
+from .loader import Loader
+from .rotary import RotaryEmbedding
+from .step import Step
+
+_FULL_EVERY = 6
+_GLOBAL_BASE = 1_000_000.0
+_LOCAL_BASE = 10_000.0
+# The 27B model scales queries by hidden size per head; its file does not say so (62 layers do).
+_LAYERS_27B = 62
+
+
+def gemma3_config(gguf: GGUFFile) -> ModelConfig:
+    """Hyperparameters; scaling of positions is for layers with full attention only."""
+    keys = KeyReader(gguf.metadata)
+    config = base_config(gguf, rope_layout="halves")
+    window = keys.positive("attention.sliding_window")
+    every = keys.optional_positive("attention.sliding_window_pattern") or _FULL_EVERY
+    if keys.optional_number("rope.freq_base") is None:
+        config = replace(config, rope=replace(config.rope, base=_GLOBAL_BASE))
+    return replace(
+        with_window(config, window, every),
+        local_rope=RopeConfig(_local_base(keys), config.rope.dimensions, config.rope.layout),
+        attention_scale=_attention_scale(config),
+        # The checkpoint's own float32 rounding of the square root.
+        embedding_scale=float(np.sqrt(np.float32(config.hidden_size))),
+        attention_cap=keys.optional_number("attn_logit_softcapping") or None,
+        logit_cap=keys.optional_number("final_logit_softcapping") or None,
+    )
+
+
+def _local_base(keys: KeyReader) -> float:
+    base = keys.optional_number("rope.freq_base_swa")
+    if base is not None and base <= 1.0:
+        raise GGUFError(
+            f"{keys.path}: key {keys.key('rope.freq_base_swa')} is {base:g}, expected a number "
+            "above 1; convert the model again"
+        )
+    return base or _LOCAL_BASE
+
+
+def _attention_scale(config: ModelConfig) -> float:
+    if config.num_layers == _LAYERS_27B:
+        return float((config.hidden_size / config.num_heads) ** -0.5)
+    return config.attention_scale
+
+
+class Gemma3Attention:
+    """Grouped-query attention with normalised queries and keys, full or in a window."""
+
+    def __init__(self, loader: Loader, layer: int, rotary: RotaryEmbedding) -> None:
+        self.config = loader.config
+        self.layer = layer
+        self.rotary = rotary
+        self.qkv = loader.qkv(layer)
+        self.query_norm = loader.norm(f"blk.{layer}.attn_q_norm.weight", loader.config.head_dim)
+        self.key_norm = loader.norm(f"blk.{layer}.attn_k_norm.weight", loader.config.head_dim)
+        self.output = loader.attention_output(layer)
+
+    def __call__(self, x: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
+        """Attend from x [T, hidden_size]."""
+        c = self.config
+        qkv = step.project("attn_qkv", self.qkv, x)  # [T, (H + 2 KV) * D]
+        self.query_norm.heads_in_place(qkv, step, 0, c.num_heads)
+        self.key_norm.heads_in_place(qkv, step, c.num_heads, c.num_kv_heads)
+        step.rotate(self.rotary, qkv, c.num_heads + c.num_kv_heads, c.head_dim)
+        step.write_kv(self.layer, qkv)
+        width = c.num_heads * c.head_dim
+        attended = step.attend(self.layer, qkv, width, c.attention_scale, c.attention_cap)
+        return step.project("attn_output", self.output, attended)  # [T, hidden_size]
+
+
+class Gemma3MLP:
+    """Feed-forward layer gated by GELU in its tanh approximation."""
+
+    def __init__(self, loader: Loader, layer: int) -> None:
+        self.gate_up = loader.gate_up(layer)
+        self.down = loader.down(layer)
+
+    def __call__(self, x: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
+        """Apply to x [T, hidden_size]."""
+        gate_up = step.project("ffn_gate_up", self.gate_up, x)  # [T, 2 * intermediate_size]
+        gated = step.gate(gate_up, "gelu_tanh")  # [T, intermediate_size]
+        return step.project("ffn_down", self.down, gated)  # [T, hidden_size]
+
+
+class Gemma3Block:
+    """A layer: attention and feed-forward each have a norm before and after."""
+
+    def __init__(self, loader: Loader, layer: int, rotary: RotaryEmbedding) -> None:
+        self.attention_norm = loader.norm(f"blk.{layer}.attn_norm.weight")
+        self.attention = Gemma3Attention(loader, layer, rotary)
+        self.post_attention_norm = loader.norm(f"blk.{layer}.post_attention_norm.weight")
+        self.mlp_norm = loader.norm(f"blk.{layer}.ffn_norm.weight")
+        self.mlp = Gemma3MLP(loader, layer)
+        self.post_mlp_norm = loader.norm(f"blk.{layer}.post_ffw_norm.weight")
+
+    def __call__(self, x: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
+        """Add both to x [T, hidden_size], in place."""
+        attended = self.attention(self.attention_norm(x, step), step)
+        x += self.post_attention_norm.in_place(attended, step)
+        transformed = self.mlp(self.mlp_norm(x, step), step)
+        x += self.post_mlp_norm.in_place(transformed, step)
+        return x
+
+
+def load_gemma3(
+    gguf: GGUFFile, compute: ComputeConfig, team: ThreadTeam, stages: Stages
+) -> Decoder:
+    """Build the model of a ``gemma3`` file."""
+    loader = Loader(gguf, gemma3_config(gguf), compute, team, stages)
+    config = loader.config
+    assert config.local_rope is not None
+    full, local = loader.rotary(config.rope), loader.rotary(config.local_rope)
+
+    def make_block(layer: int) -> Gemma3Block:
+        return Gemma3Block(loader, layer, full if config.windows[layer] is None else local)
+
+    return Decoder(loader, make_block, [full, local], team, stages)

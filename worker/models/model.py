@@ -1,0 +1,43 @@
+"""What the engine asks of a model."""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvpool import KVCache, LayerGroup
+from worker.dequant_cache import DequantCache
+
+from .batch import Batch
+from .config import ModelConfig
+
+
+class Model(Protocol):
+    """A decoder loaded from a GGUF file.
+
+    A row of logits depends on the tokens of its sequence alone, bit for bit: not on the other
+    sequences of the batch, on how a prompt was cut into chunks, or on the number of threads.
+
+    Attributes:
+        config: hyperparameters.
+        layer_groups: layers that share block tables, in the order of a batch's slots and tables.
+        numerics: identity of the arithmetic; equal identities give equal bits.
+        dequant_cache: the weights' cache, for its counters.
+    """
+
+    config: ModelConfig
+    layer_groups: tuple[LayerGroup, ...]
+    numerics: str
+    dequant_cache: DequantCache
+
+    def forward(self, batch: Batch, kv: KVCache) -> NDArray[np.float32]:
+        """Compute a step: write the batch's keys and values, give the logits asked for.
+
+        Args:
+            batch: the new tokens.
+            kv: the pool of all sequences in flight.
+
+        Returns:
+            float32 [R, vocab_size], a row for each of batch.logit_rows; overwritten by the next
+            step.
+        """

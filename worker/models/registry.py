@@ -1,0 +1,76 @@
+"""Which architectures tokenmill can run, and how each is loaded."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from worker.errors import UnsupportedModelError
+from worker.gguf import GGUFFile
+from worker.linear import ComputeConfig
+from worker.stages import Stages
+from worker.thread_team import ThreadTeam
+
+from .config import ModelConfig
+from .gemma3 import gemma3_config, load_gemma3
+from .llama import llama_config, load_llama
+from .model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """How the files of an architecture are read.
+
+    Attributes:
+        config: reads the hyperparameters.
+        load: builds the model.
+    """
+
+    config: Callable[[GGUFFile], ModelConfig]
+    load: Callable[[GGUFFile, ComputeConfig, ThreadTeam, Stages], Model]
+
+
+SUPPORTED_ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
+    {
+        "gemma3": Architecture(gemma3_config, load_gemma3),
+        "llama": Architecture(llama_config, load_llama),
+    }
+)
+
+
+def model_config(gguf: GGUFFile) -> ModelConfig:
+    """Read and check a model's hyperparameters.
+
+    Raises:
+        UnsupportedModelError: the architecture, or a variant of it, is not supported.
+        GGUFError: a key is missing or cannot be right.
+    """
+    return _architecture(gguf).config(gguf)
+
+
+def load_model(
+    gguf: GGUFFile, compute: ComputeConfig, *, team: ThreadTeam, stages: Stages
+) -> Model:
+    """Build a model; weights are dequantised when the first step asks for them.
+
+    Args:
+        gguf: the open file; it must stay open as long as the model is used.
+        compute: how weights are kept and multiplied.
+        team: threads to compute with.
+        stages: where stages are recorded.
+
+    Raises:
+        UnsupportedModelError: the architecture, a variant of it or a tensor is not supported.
+        GGUFError: a key or tensor is missing or cannot be right.
+        EngineConfigError: the dequant cache's bounds are too small.
+    """
+    return _architecture(gguf).load(gguf, compute, team, stages)
+
+
+def _architecture(gguf: GGUFFile) -> Architecture:
+    name = gguf.metadata.text("general.architecture")
+    if name not in SUPPORTED_ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"{gguf.path}: general.architecture is {name!r}, which tokenmill cannot run; "
+            f"supported: {', '.join(sorted(SUPPORTED_ARCHITECTURES))}"
+        )
+    return SUPPORTED_ARCHITECTURES[name]

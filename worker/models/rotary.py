@@ -1,0 +1,78 @@
+"""Rotary position embedding of one kind of layer: angles, tables and rotation."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.kernels.rope import rope
+
+from .config import RopeConfig
+
+_FIRST_LENGTH = 8192
+
+
+class RotaryEmbedding:
+    """Rotates queries and keys by angles that grow with the position.
+
+    Tables of cosines and sines are made once, for the first 8192 positions or as many as the model
+    has; a longer sequence doubles them. An angle is position * frequency, both and the product
+    rounded to float32, as in the reference implementations; cosine and sine are taken in
+    float64 and rounded once.
+
+    Attributes:
+        length: positions there can be.
+    """
+
+    length: int
+
+    def __init__(
+        self, config: RopeConfig, length: int, divisors: NDArray[np.float32] | None = None
+    ) -> None:
+        """Make the tables.
+
+        Args:
+            config: base, rotated width, layout and scaling.
+            length: positions the model was made for.
+            divisors: float32 [dimensions / 2] that frequencies are divided by (Llama 3.1).
+        """
+        self.length = length
+        self._config = config
+        self._frequencies = _frequencies(config, divisors)
+        self._cos = self._sin = np.zeros((0, config.dimensions // 2), np.float32)
+        self._extend(min(length, _FIRST_LENGTH))
+
+    def rotate(
+        self, x: NDArray[np.float32], positions: NDArray[np.int32], heads: int, head_dim: int
+    ) -> None:
+        """Rotate the leading heads of each row in place.
+
+        Args:
+            x: [tokens, columns] float32, starting with heads * head_dim columns.
+            positions: [tokens] int32, each below `reach`d length.
+            heads: heads to rotate.
+            head_dim: values of a head.
+        """
+        halves = self._config.layout == "halves"
+        distance = self._config.dimensions // 2 if halves else 1
+        rope(x, positions, self._cos, self._sin, heads, head_dim, distance)
+
+    def reach(self, position: int) -> None:
+        """See to it that the tables hold `position`."""
+        assert position < self.length, (position, self.length)
+        if position >= len(self._cos):
+            self._extend(min(self.length, max(2 * len(self._cos), position + 1)))
+
+    def _extend(self, length: int) -> None:
+        start = len(self._cos)
+        positions = np.arange(start, length, dtype=np.float64)
+        angles = np.outer(positions, self._frequencies).astype(np.float32).astype(np.float64)
+        self._cos = np.concatenate([self._cos, np.cos(angles).astype(np.float32)])
+        self._sin = np.concatenate([self._sin, np.sin(angles).astype(np.float32)])
+
+
+def _frequencies(config: RopeConfig, divisors: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    """Angle per position of each pair: float32 [dimensions / 2]."""
+    exponents = np.arange(0, config.dimensions, 2, dtype=np.float64) / config.dimensions
+    frequencies = config.base**-exponents / config.factor
+    if divisors is not None:
+        frequencies /= divisors
+    return frequencies.astype(np.float32)

@@ -1,0 +1,131 @@
+"""A model's weights in the file: what is read at once, what goes through the dequant cache.
+
+Quirks of checkpoints are settled here, so that model files need not know them: which tensors may be
+missing, what is stacked into one matrix, and that no tensor of the file is left unused, since that
+would mean another computation than the one the file was made for.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.dequant_cache import TensorRows, WeightMatrix, WeightUnit
+from worker.errors import UnsupportedModelError
+from worker.gguf import GGUFFile, dequantize
+
+from .config import EMBEDDING, OUTPUT, ModelConfig
+
+# Tensors that old converters wrote and no engine reads: the angles follow from the metadata.
+_REDUNDANT = ("attn_rot_embd.weight", "attn.rot_embd.weight")
+_HEAD_ROWS = 16  # slices of the output head are multiples of this
+
+
+class Weights:
+    """Takes tensors out of a file by name and shape, and remembers which.
+
+    Attributes:
+        gguf: the file.
+        config: hyperparameters the shapes follow from.
+    """
+
+    gguf: GGUFFile
+    config: ModelConfig
+
+    def __init__(self, gguf: GGUFFile, config: ModelConfig) -> None:
+        self.gguf = gguf
+        self.config = config
+        self._used: set[str] = set()
+
+    def vector(self, name: str, size: int) -> NDArray[np.float32]:
+        """A tensor of one dimension as float32 [size], for good."""
+        info = self.gguf.tensor(name, (size,))
+        self._used.add(name)
+        values = np.empty(size, np.float32)
+        dequantize(self.gguf.raw(name), info.qtype, values.reshape(1, size))
+        return values
+
+    def optional_vector(self, name: str, size: int) -> NDArray[np.float32] | None:
+        """The same, None when the file has no such tensor."""
+        return self.vector(name, size) if name in self.gguf.tensors else None
+
+    def biases(self, names: Sequence[str], sizes: Sequence[int]) -> NDArray[np.float32] | None:
+        """Biases of stacked projections, zeros where one has none; None when none has."""
+        parts = [self.optional_vector(n, size) for n, size in zip(names, sizes, strict=True)]
+        if all(part is None for part in parts):
+            return None
+        return np.concatenate(
+            [
+                np.zeros(size, np.float32) if part is None else part
+                for part, size in zip(parts, sizes, strict=True)
+            ]
+        )
+
+    def matrix(self, names: Sequence[str], rows: Sequence[int], columns: int) -> WeightMatrix:
+        """Tensors [rows[i], columns] stacked from top to bottom."""
+        for name, count in zip(names, rows, strict=True):
+            self.gguf.tensor(name, (count, columns))
+            self._used.add(name)
+        sources = [TensorRows(name, 0, count) for name, count in zip(names, rows, strict=True)]
+        return WeightMatrix(tuple(sources), columns)
+
+    def layer(self, layer: int) -> WeightUnit:
+        """The projections of a layer: QKV, attention output, gate and up, down."""
+        c, prefix = self.config, f"blk.{layer}"
+        heads, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        qkv = [f"{prefix}.attn_{part}.weight" for part in "qkv"]
+        gate_up = [f"{prefix}.ffn_{part}.weight" for part in ("gate", "up")]
+        return WeightUnit(
+            f"layer {layer}",
+            (
+                self.matrix(qkv, (heads, kv, kv), c.hidden_size),
+                self.matrix([f"{prefix}.attn_output.weight"], (c.hidden_size,), heads),
+                self.matrix(gate_up, (c.intermediate_size,) * 2, c.hidden_size),
+                self.matrix([f"{prefix}.ffn_down.weight"], (c.hidden_size,), c.intermediate_size),
+            ),
+        )
+
+    def embedding(self) -> str:
+        """Name of the embedding, its shape checked."""
+        self.gguf.tensor(EMBEDDING, (self.config.vocab_size, self.config.hidden_size))
+        self._used.add(EMBEDDING)
+        return EMBEDDING
+
+    def head(self, layer_bytes: int) -> list[WeightUnit]:
+        """The output head (the embedding itself if the file has no other), cut by rows.
+
+        Args:
+            layer_bytes: bytes of a dequantised layer; a slice is about as large, so that the ring
+                of the dequant cache stays small.
+        """
+        name = EMBEDDING if self.config.tied_embeddings else OUTPUT
+        total, columns = self.config.vocab_size, self.config.hidden_size
+        self.matrix([name], [total], columns)
+        count = max(1, round(total * columns * 4 / layer_bytes))
+        rows = -(-total // count)
+        rows = -(-rows // _HEAD_ROWS) * _HEAD_ROWS
+        slices = [
+            TensorRows(name, first, min(first + rows, total)) for first in range(0, total, rows)
+        ]
+        return [
+            WeightUnit(f"output head {part.first}-{part.last}", (WeightMatrix((part,), columns),))
+            for part in slices
+        ]
+
+    def finish(self) -> None:
+        """Check that every tensor of the file was taken.
+
+        Raises:
+            UnsupportedModelError: naming one that was not.
+        """
+        left = [
+            name
+            for name in self.gguf.tensors
+            if name not in self._used and not name.endswith(_REDUNDANT)
+        ]
+        if left:
+            raise UnsupportedModelError(
+                f"{self.gguf.path}: tensor {left[0]} ({len(left)} in all) has no place in "
+                f"architecture {self.config.architecture} as tokenmill computes it; leaving it out "
+                "would change the results: take a model without it"
+            )
