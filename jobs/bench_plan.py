@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import inf
 
 from cluster.errors import JobConfigError
 
@@ -23,6 +24,9 @@ class Case:
     tg: int
     b: int
 
+    def __str__(self) -> str:
+        return f"PP {self.pp}, TG {self.tg}, B {self.b}"
+
     @property
     def n_kv(self) -> int:
         """Tokens in the KV pool at the end."""
@@ -42,7 +46,8 @@ class BenchPlan:
 
     Attributes:
         cases: in the order of printing.
-        cache_layers: bounds of the dequant cache in layers, None for no bound.
+        cache_layers: bounds of the dequant cache in layers, None for no bound; the smallest
+            first, so that the process's peak memory is that of the bound just measured.
         threads: None for all cores.
         max_num_batched_tokens: most tokens a step.
     """
@@ -70,7 +75,7 @@ class BenchPlan:
         sizes = (_counts("--npp", npp), _counts("--ntg", ntg), _counts("--npl", npl))
         return cls(
             cases=tuple(Case(pp, tg, b) for pp, tg, b in product(*sizes)),
-            cache_layers=tuple(_layer_bounds(cache_layers)),
+            cache_layers=tuple(sorted(_layer_bounds(cache_layers), key=lambda n: n or inf)),
             threads=threads,
             max_num_batched_tokens=max(max_num_batched_tokens, *sizes[2]),
         )

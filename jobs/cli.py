@@ -148,10 +148,13 @@ def bench(
     output_format: opt.TableOrJson = "table",
 ) -> None:
     """Measure prefill and decode on this machine."""
-    from .bench import BenchPlan, run_bench
+    from .bench import run_bench
+    from .bench_plan import BenchPlan
+    from .profile_report import run_profile
 
     plan = BenchPlan.parse(npp, ntg, npl, dequant_cache_layers, threads, max_num_batched_tokens)
-    run_bench(model, plan, output_format)
+    verb = run_profile if profile else run_bench
+    verb(model, plan, output_format)
 
 
 if __name__ == "__main__":

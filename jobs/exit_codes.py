@@ -4,7 +4,7 @@
 code  name              meaning
 ====  ================  =============================================================
 0     DONE              done; the last line states the number of row errors
-1     INTERNAL          a fault of tokenmill's own; the traceback is shown
+1     INTERNAL          a fault of tokenmill's own, or rows given up with their workers
 2     USAGE             usage or configuration; nothing was started
 3     ROW_ERRORS        rows failed and ``fail_on_errors`` or ``max_errors`` is set
 4     UNREADABLE        an input file or the model cannot be used
@@ -14,9 +14,15 @@ code  name              meaning
 
 from enum import IntEnum
 
-from cluster.errors import InputError, JobConfigError, JobStoppedError, RowErrorsError
-from kvpool.errors import PoolSizeError
-from worker.errors import EngineConfigError, ModelError, RowError
+from cluster.errors import (
+    ClusterError,
+    InputError,
+    JobConfigError,
+    JobStoppedError,
+    RowErrorsError,
+)
+from kvpool.errors import KVPoolError, PoolSizeError
+from worker.errors import EngineConfigError, ModelError, RowError, WorkerError
 
 
 class ExitCode(IntEnum):
@@ -49,3 +55,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         if isinstance(error, kind):
             return code
     return ExitCode.INTERNAL
+
+
+def has_message(error: BaseException) -> bool:
+    """Whether the error was raised for the user to read; if not, only its traceback helps."""
+    return isinstance(error, ClusterError | WorkerError | KVPoolError | KeyboardInterrupt)

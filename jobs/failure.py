@@ -28,18 +28,16 @@ def one_line_failures() -> Iterator[None]:
 
 def _report(error: BaseException) -> int:
     """Print what the user needs of the error; its exit code."""
-    from .exit_codes import ExitCode, exit_code_of  # imports all packages, and help needs none
+    from .exit_codes import exit_code_of, has_message  # imports all packages; help needs none
 
-    code = exit_code_of(error)
-    text = str(error).replace("\n", " ")
-    if isinstance(error, KeyboardInterrupt):
-        text = "stopped by Ctrl-C"
-    if code is ExitCode.INTERNAL:
+    text = "stopped by Ctrl-C" if isinstance(error, KeyboardInterrupt) else str(error)
+    text = text.replace("\n", " ")
+    if not has_message(error):
         text = f"internal error, please report the lines above: {type(error).__name__}: {text}"
-    if code is ExitCode.INTERNAL or os.environ.get(TRACEBACK_VARIABLE) == "1":
+    if not has_message(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
         traceback.print_exception(error)
     print(f"tokenmill: {text}", file=sys.stderr, flush=True)
-    return code
+    return exit_code_of(error)
 
 
 def _close_broken_output() -> None:

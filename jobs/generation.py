@@ -41,7 +41,7 @@ def generate_one(
     if completion.error is not None:
         raise RowError(completion.error)
     if output_format == "json":
-        print(json.dumps(as_json(completion, engine.tokenizer), ensure_ascii=False, indent=2))
+        print(json.dumps(as_json(completion, engine.tokenizer), ensure_ascii=False))
 
 
 def engine_config(options: Mapping[str, Any]) -> EngineConfig:

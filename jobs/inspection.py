@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, TypeVar
 
 from worker.errors import ModelError
@@ -130,11 +131,16 @@ def _usage_text(name: str, usage: TypeUsage) -> str:
 
 
 def _value_text(value: object) -> str:
-    """A value for people: none for None, thousands separated, lists by their runs."""
+    """A value for people: none for None, thousands separated, equal items of a list counted."""
     if value is None:
         return "none"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_value_text(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(_value_text(item) for item in value)
+        runs = [(_value_text(item), len(list(run))) for item, run in groupby(value)]
+        return ", ".join(text if count == 1 else f"{count} x {text}" for text, count in runs)
     return str(value)

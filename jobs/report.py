@@ -10,6 +10,8 @@ from typing import TextIO
 from cluster.progress import Phase, Progress, ProgressCallback
 from cluster.summary import JobSummary, WorkerSummary
 
+from .text_table import aligned
+
 _PLAIN_INTERVAL_S = 5.0
 
 
@@ -111,10 +113,7 @@ def _table(summary: JobSummary) -> list[str]:
         "dequant cache",
     )
     rows = [header, *map(_worker_row, summary.workers), _total_row(summary)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]
+    return aligned(rows)
 
 
 def _worker_row(worker: WorkerSummary) -> tuple[str, ...]:
@@ -135,13 +134,15 @@ def _worker_row(worker: WorkerSummary) -> tuple[str, ...]:
 
 
 def _total_row(summary: JobSummary) -> tuple[str, ...]:
+    """The whole job; prompt tokens are those computed, not those of prompts that were refused."""
+    prompt_tokens = sum(worker.prompt_tokens for worker in summary.workers)
     return (
         "all",
         f"{summary.num_rows:,}",
-        f"{summary.prompt_tokens:,}",
-        f"{summary.prompt_tokens_per_s:.1f}",
+        f"{prompt_tokens:,}",
+        _rate(prompt_tokens, summary.elapsed_s),
         f"{summary.generated_tokens:,}",
-        f"{summary.generated_tokens_per_s:.1f}",
+        _rate(summary.generated_tokens, summary.elapsed_s),
         _mib(sum(worker.peak_rss_bytes for worker in summary.workers)),
         "",
         "",

@@ -1,7 +1,7 @@
 """``tokenmill run``: a configured job, its progress and its summary."""
 
-from cluster.driver import run_job as run_on_cluster
 from cluster.job import Job
+from cluster.run_job import run_job as run_on_cluster
 from cluster.summary import FinishedWithErrors
 
 from .config import JobConfig

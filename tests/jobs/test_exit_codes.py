@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.errors import InputError, JobConfigError, JobStoppedError, RowErrorsError
+from cluster.errors import ClusterError, InputError, JobConfigError, JobStoppedError, RowErrorsError
 from jobs.exit_codes import exit_code_of
 from jobs.failure import one_line_failures
 from kvpool.errors import PoolSizeError
@@ -54,6 +54,14 @@ def test_a_traceback_can_be_asked_for(capsys, monkeypatch):
     with pytest.raises(SystemExit), one_line_failures():
         raise JobConfigError("no")
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_rows_that_are_given_up_are_no_fault_of_ours(capsys):
+    """An error that was raised for the user shows no traceback, also where its code is 1."""
+    with pytest.raises(SystemExit) as caught, one_line_failures():
+        raise ClusterError("rows 3 to 5: given up")
+    assert 1 == caught.value.code
+    assert "tokenmill: rows 3 to 5: given up\n" == capsys.readouterr().err
 
 
 def test_an_exit_passes_through():
