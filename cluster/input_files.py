@@ -10,6 +10,8 @@ from pathlib import Path
 from .errors import InputError
 
 _SKIPPED_PREFIXES = ("_", ".")
+_PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
+_MAGICS = (b"PAR1", b"PARE")
 _WILDCARD = re.compile(r"[*?\[]")
 
 
@@ -32,7 +34,8 @@ def find_input_files(source: str) -> list[InputPath]:
     """Return the files of a file, folder (taken recursively) or glob pattern, in row-id order.
 
     An existing path is taken literally whatever characters it holds. Names that start with ``_``
-    or ``.`` below the root are skipped, as every reader of Parquet folders does.
+    or ``.`` below the root are skipped, as every reader of Parquet folders does. In a folder,
+    so is a file that is Parquet neither by its name nor by its first bytes: a README, say.
 
     Raises:
         InputError: nothing there, nothing left after skipping, or a loop of symbolic links.
@@ -48,7 +51,7 @@ def find_input_files(source: str) -> list[InputPath]:
         raise InputError(f"{source}: no such file or folder; check the input path")
     if not found:
         raise InputError(
-            f"{source}: no input files; names that start with '_' or '.' are skipped, "
+            f"{source}: no Parquet files there; names that start with '_' or '.' are skipped, "
             "give a Parquet file, a folder that holds some, or a glob pattern"
         )
     return sorted(found, key=lambda file: os.fsencode(file.relative))
@@ -63,8 +66,19 @@ def _walk(folder: Path, ancestors: frozenset[str]) -> Iterator[Path]:
             continue
         if entry.is_dir():
             yield from _walk(entry, ancestors | {real})
-        else:
+        elif _is_parquet(entry):
             yield entry
+
+
+def _is_parquet(path: Path) -> bool:
+    """Tell whether a file claims to be Parquet; whether it is a sound one shows its footer."""
+    if path.name.lower().endswith(_PARQUET_SUFFIXES):
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(4) in _MAGICS
+    except OSError:
+        return True  # cannot be told: opening it will say why
 
 
 def _glob(pattern: str) -> list[InputPath]:

@@ -15,7 +15,7 @@ from .input_columns import MESSAGES, PROMPT, SAMPLING_PARAMS, is_text, storage_t
 from .input_files import display
 
 _BATCH_BYTES: Final = 8 << 20
-_REPEATED_BYTES: Final = 256 << 20
+_REPEATED_BYTES: Final = 128 << 20
 _MOST_ROWS: Final = 1024
 _FEWEST_ROWS: Final = 8
 

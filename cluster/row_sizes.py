@@ -24,12 +24,13 @@ def _value_bytes(array: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         return _lengths(array, np.int32)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        offsets: NDArray[np.int64] = array.offsets.to_numpy().astype(np.int64)
+        offsets = np.asarray(array.offsets, np.int64)
         values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
         ends = np.zeros(len(values) + 1, np.int64)
         np.cumsum(_value_bytes(values), out=ends[1:])
-        ends = ends[offsets - offsets[0]]
-        return ends[1:] - ends[:-1]
+        starts = offsets - offsets[0]
+        lists: NDArray[np.int64] = ends[starts[1:]] - ends[starts[:-1]]
+        return lists
     if pa.types.is_struct(kind):
         sizes = np.zeros(len(array), np.int64)
         for index in range(kind.num_fields):

@@ -53,8 +53,8 @@ def _request(batch: pa.RecordBatch, index: int, row_id: RowId, defaults: Samplin
     if isinstance(overrides, bytes):
         overrides = _text(SAMPLING_PARAMS, overrides)
     sampling = SamplingParams.from_cell(overrides, defaults)
-    if (messages := cells.get(MESSAGES)) is not None:
-        return Request(row_id=row_id, messages=_messages(messages), sampling=sampling)
+    if (messages := _messages(cells.get(MESSAGES))) is not None:
+        return Request(row_id=row_id, messages=messages, sampling=sampling)
     if (prompt := cells.get(PROMPT)) is not None:
         return Request(row_id=row_id, prompt=_text(PROMPT, prompt), sampling=sampling)
     columns = [name for name in (PROMPT, MESSAGES) if name in cells]
@@ -77,11 +77,14 @@ def _text(name: str, value: bytes) -> str:
         raise RowError(f"{name} is not valid UTF-8") from None
 
 
-def _messages(value: bytes | list[Any]) -> list[Message]:
+def _messages(value: bytes | list[Any] | None) -> list[Message] | None:
+    """Return the conversation; None for null, JSON's null included."""
     if isinstance(value, bytes):
         messages = _parse_json(_text(MESSAGES, value))
     else:
         messages = _without_nulls(value)
+    if messages is None:
+        return None
     if not isinstance(messages, list):
         raise RowError(f"messages: a list is needed, found {_kind(messages)}")
     if not messages:

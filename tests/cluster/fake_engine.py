@@ -1,0 +1,80 @@
+"""An engine without a model, for tests: it answers by a prompt's last character."""
+
+from dataclasses import asdict, dataclass
+
+from worker.engine.completion import Completion, FinishReason
+from worker.engine.request import Request
+
+ANSWERS = {"?": "yes", "!": "No"} | dict(zip("0123456789", "PQRSTUVWXZ", strict=True))
+
+
+@dataclass(kw_only=True)
+class FakeSnapshot:
+    """The counters that the cluster package reads."""
+
+    steps: int = 0
+    step_s: float = 0.0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    recomputed_tokens: int = 0
+    running: int = 0
+    waiting: int = 0
+    kv_blocks_used: int = 0
+    kv_blocks_total: int = 8
+    dequant_hits: int = 0
+    dequant_misses: int = 0
+    dequant_bytes: int = 0
+
+    def as_dict(self):
+        """Name to value."""
+        return asdict(self)
+
+
+class FakeStats:
+    """Gives the same snapshot object, counted up by the engine."""
+
+    def __init__(self):
+        self.now = FakeSnapshot()
+
+    def snapshot(self):
+        """The counters now."""
+        return self.now
+
+
+class FakeEngine:
+    """Answers one row a step, the newest first; raises when a prompt says so."""
+
+    def __init__(self):
+        self.stats = FakeStats()
+        self.numerics = "fake"
+        self._waiting = []
+
+    @property
+    def has_work(self):
+        """Whether rows wait."""
+        return bool(self._waiting)
+
+    def add_request(self, request: Request):
+        """Take a row."""
+        self._waiting.append(request)
+
+    def step(self):
+        """Answer the newest row."""
+        request = self._waiting.pop()
+        if request.prompt == "explode":
+            raise RuntimeError("the engine broke")
+        return [answer(request)]
+
+
+def answer(request: Request) -> Completion:
+    """What the chain model says to a prompt."""
+    text = ANSWERS.get((request.prompt or "")[-1:], "")
+    return Completion(
+        row_id=request.row_id,
+        text=text,
+        finish_reason=FinishReason.STOP,
+        prompt_token_ids=tuple((request.prompt or "").encode()),
+        token_ids=tuple(text.encode()),
+        ttft_s=0.25,
+        latency_s=0.5,
+    )
