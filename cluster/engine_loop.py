@@ -176,38 +176,45 @@ class EngineLoop:
 
 
 class _Sampler:
-    """One record a second; counters as what was added since the record before."""
+    """One record a second; counters as what was added since the record before.
+
+    The lock guards the records. The engine's counters are read while it may be in a step: one of
+    them may be a step newer than its neighbour, the next record evens that out.
+    """
 
     def __init__(self, stats: Stats) -> None:
         self._stats = stats
         self._process = psutil.Process()
         self._lock = threading.Lock()
         self._started = self._last = monotonic()
-        self._totals: dict[str, Any] = dict(stats.snapshot().as_dict())
+        self._sampled = stats.snapshot().as_dict()
         self._samples: deque[dict[str, Any]] = deque(maxlen=_MOST_SAMPLES)
 
     def sample_if_due(self) -> None:
         """Take a sample when the last one is a second old; called by the engine's thread."""
         now = monotonic()
-        if now - self._last >= _SAMPLE_EVERY_S:
-            self._sample(now)
+        with self._lock:
+            if now - self._last >= _SAMPLE_EVERY_S:
+                self._sample(now)
 
     def drain(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return what was sampled and the totals; work since the last sample becomes one."""
+        now = monotonic()
         with self._lock:
-            samples, totals = list(self._samples), dict(self._totals)
+            current = self._stats.snapshot().as_dict()
+            if any(current[name] != self._sampled[name] for name in _COUNTERS):
+                self._sample(now)
+            samples = list(self._samples)
             self._samples.clear()
-        # Not from the engine's thread: a field may be one step newer than its neighbour.
-        totals |= self._stats.snapshot().as_dict()
-        return samples, totals | {"elapsed_s": monotonic() - self._started}
+        return samples, dict(current) | {"elapsed_s": now - self._started}
 
     def _sample(self, now: float) -> None:
-        current = dict(self._stats.snapshot().as_dict())
+        current = self._stats.snapshot().as_dict()
         sample: dict[str, Any] = {name: current[name] for name in _GAUGES}
-        sample |= {name: current[name] - self._totals[name] for name in _COUNTERS}
+        sample |= {name: current[name] - self._sampled[name] for name in _COUNTERS}
         sample["elapsed_s"] = now - self._started
         sample["interval_s"] = now - self._last
         sample["rss_bytes"] = self._process.memory_info().rss
-        with self._lock:
-            self._samples.append(sample)
-            self._totals = current
+        self._samples.append(sample)
+        self._sampled = current
         self._last = now

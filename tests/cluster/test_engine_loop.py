@@ -1,0 +1,71 @@
+import threading
+
+import pytest
+
+from cluster.engine_loop import EngineLoop
+from cluster.rows import failed
+from tests.cluster.fake_engine import FakeEngine, answer
+from worker.engine.request import Request
+
+
+@pytest.fixture
+def loop():
+    """A loop around a fake engine."""
+    loop = EngineLoop(FakeEngine())
+    yield loop
+    loop.stop()
+
+
+def requests(first, *prompts):
+    """One request a prompt."""
+    return [Request(row_id=first + index, prompt=prompt) for index, prompt in enumerate(prompts)]
+
+
+def by_row(future):
+    """The future's completions in row order."""
+    return sorted(future.result(timeout=10), key=lambda completion: completion.row_id)
+
+
+def test_shards_in_flight_together_get_their_own_rows(loop):
+    """Rows of many shards share the engine; each future has the rows of its shard, each once."""
+    shards = {first: requests(first, *"0?1!2") for first in range(0, 200, 10)}
+    futures = {first: loop.submit(rows, len(rows)) for first, rows in shards.items()}
+    for first, future in futures.items():
+        assert [answer(row) for row in shards[first]] == by_row(future)
+
+
+def test_rows_that_failed_before_the_engine_are_answered_too(loop):
+    """A shard of failed rows alone ends without the engine."""
+    rows = [failed(3, "prompt is null"), failed(4, "prompt is null")]
+    assert rows == by_row(loop.submit(rows, 2))
+
+
+def test_an_engine_failure_fails_every_open_and_every_later_shard():
+    """Nothing waits for ever when the engine breaks, and the owner is told once."""
+    told = []
+    loop = EngineLoop(FakeEngine(), told.append)
+    futures = [loop.submit(requests(0, "explode", "?"), 2), loop.submit(requests(10, "?"), 1)]
+    with pytest.raises(RuntimeError, match="the engine broke"):
+        futures[0].result(timeout=10)
+    loop.stop()
+    assert ["the engine broke"] == [str(error) for error in told]
+    with pytest.raises(RuntimeError, match="the engine broke"):
+        loop.submit(requests(20, "?"), 1).result(timeout=10)
+
+
+def test_a_report_has_what_was_added_since_the_last_one(loop):
+    """Samples hold differences, totals the sums; nothing is reported twice."""
+    stats = loop._engine.stats.now
+    loop.report()
+    stats.decode_tokens += 5
+    samples, totals = loop.report()
+    assert [5] == [sample["decode_tokens"] for sample in samples]
+    assert 5 == totals["decode_tokens"]
+    assert ([], 5) == (loop.report()[0], loop.report()[1]["decode_tokens"])
+
+
+def test_stop_ends_the_thread():
+    """No thread is left behind."""
+    loop = EngineLoop(FakeEngine())
+    loop.stop()
+    assert "engine" not in {thread.name for thread in threading.enumerate() if thread.is_alive()}

@@ -1,0 +1,114 @@
+import fcntl
+import os
+
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.errors import JobConfigError
+from cluster.manifest import Manifest
+from cluster.plan import CuttingRule
+from cluster.run_directory import RunDirectory
+
+MANIFEST = Manifest(
+    fingerprint={"seed": 0}, inputs=[], cutting=CuttingRule(1, 2, 3), template_date="2026-01-01"
+)
+
+
+def names_in(folder):
+    """Names in a folder, sorted."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def refused(path, *names):
+    """Check that claiming fails, says why, and changes nothing."""
+    before = sorted(os.walk(path))
+    with pytest.raises(JobConfigError) as caught:
+        RunDirectory.claim(str(path))
+    assert [] == [name for name in (str(path), *names) if name not in str(caught.value)]
+    assert before == sorted(os.walk(path))
+
+
+def test_a_finished_run_leaves_the_layout_and_nothing_else(tmp_path):
+    """Lock and work folder are gone, the manifest can be read back."""
+    with RunDirectory.claim(str(tmp_path / "out")) as run:
+        run.begin(MANIFEST)
+        run.finish(MANIFEST)
+    assert ["_SUCCESS", "_manifest.json", "_stats"] == names_in(tmp_path / "out")
+    assert MANIFEST == Manifest.read(tmp_path / "out" / "_manifest.json")
+
+
+def test_foreign_files_are_refused_and_left_alone(tmp_path, data):
+    """A folder with somebody else's Parquet files and notes: named, not touched."""
+    (tmp_path / "notes.txt").write_text("mine")
+    pq.write_table(pq.read_table(data / "cases/small.parquet"), tmp_path / "other.parquet")
+    refused(tmp_path, "not empty", "not an output of tokenmill", "notes.txt", "choose another")
+
+
+def test_a_foreign_manifest_is_refused(tmp_path):
+    """Another program's ``_manifest.json`` does not make a folder ours."""
+    (tmp_path / "_manifest.json").write_text('{"format": "theirs"}')
+    refused(tmp_path, "not a manifest of tokenmill")
+
+
+def test_a_file_as_output_is_refused(tmp_path):
+    """The output is a folder."""
+    (tmp_path / "out").touch()
+    refused(tmp_path / "out", "not a folder")
+
+
+def test_a_finished_run_is_refused_as_complete(tmp_path):
+    """A second run into a complete one says that it is complete."""
+    with RunDirectory.claim(str(tmp_path)) as run:
+        run.begin(MANIFEST)
+        run.finish(MANIFEST)
+    refused(tmp_path, "complete run")
+
+
+def test_an_unfinished_run_is_refused(tmp_path):
+    """Going on with a run is not possible yet; the message says so and what to do."""
+    with RunDirectory.claim(str(tmp_path)) as run:
+        run.begin(MANIFEST)
+    refused(tmp_path, "unfinished run", "choose another folder")
+
+
+def test_a_second_driver_is_refused_while_the_first_lives(tmp_path):
+    """The lock holds between drivers, and ends with its owner."""
+    with RunDirectory.claim(str(tmp_path)):
+        refused(tmp_path, "another driver")
+    RunDirectory.claim(str(tmp_path)).release()
+
+
+def test_a_lock_ends_with_its_process(tmp_path):
+    """After kill -9 of the owner the folder can be claimed again."""
+    pid = os.fork()
+    if pid == 0:
+        RunDirectory.claim(str(tmp_path))
+        os.kill(os.getpid(), 9)
+    os.waitpid(pid, 0)
+    with RunDirectory.claim(str(tmp_path)) as run, (tmp_path / "_lock").open("rb") as other:
+        assert tmp_path == run.path
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_run_that_never_began_leaves_no_trace(tmp_path):
+    """What fails before the manifest leaves neither folder nor lock."""
+    RunDirectory.claim(str(tmp_path / "out")).release()
+    assert [] == names_in(tmp_path)
+    (tmp_path / "mine").mkdir()
+    RunDirectory.claim(str(tmp_path / "mine")).release()
+    assert [] == names_in(tmp_path / "mine")
+
+
+def test_an_output_that_cannot_be_written_is_a_configuration_error(tmp_path):
+    """A parent that is a file: named before anything starts."""
+    (tmp_path / "file").touch()
+    with pytest.raises(JobConfigError, match="cannot be written"):
+        RunDirectory.claim(str(tmp_path / "file" / "out"))
+
+
+def test_a_folder_that_a_finder_looked_into_counts_as_empty(tmp_path):
+    """MacOS puts ``.DS_Store`` into folders."""
+    (tmp_path / ".DS_Store").touch()
+    RunDirectory.claim(str(tmp_path)).release()
+    assert [".DS_Store"] == names_in(tmp_path)
