@@ -1,0 +1,99 @@
+"""A worker pool without Ray: workers answer at once, unless a test makes them fail."""
+
+import random
+
+import pyarrow as pa
+
+from cluster.manifest import NUMERICS_VERSION
+from cluster.rows import requests_of
+from cluster.shard_table import shard_table
+from cluster.version import VERSION
+from cluster.worker_pool import Event, EventKind
+from tests.cluster.fake_engine import FakeSnapshot, answer
+from worker.engine.completion import Completion
+from worker.engine.sampling_params import SamplingParams
+
+IDENTITY = {"node": "here", "pid": 1, "tokenmill": VERSION, "numerics_version": NUMERICS_VERSION}
+
+
+class FakePool:
+    """Answers in a random order; ``on_event`` may replace any event, or add to what is lost.
+
+    Args:
+        identities: what the n-th worker says of itself, over IDENTITY.
+        loads: what the n-th worker answers to load.
+        losses: worker ids that are lost when their n-th shard should come back, by id.
+    """
+
+    def __init__(self, identities=(), loads=(), losses=None):
+        self.identities, self.loads, self.losses = list(identities), list(loads), losses or {}
+        self.events, self.living, self.sent = [], [], []
+        self.num_started = 0
+        self.random = random.Random(0)
+
+    def start_worker(self):
+        """A worker that is there at once."""
+        worker_id = f"worker-{self.num_started}"
+        self.num_started += 1
+        self.living.append(worker_id)
+        identity = IDENTITY | (self.identities.pop(0) if self.identities else {})
+        self.events.append(Event(worker_id, EventKind.IDENTIFIED, identity))
+        return worker_id
+
+    def load(self, worker_id):
+        """A model that is loaded at once."""
+        answer = self.loads.pop(0) if self.loads else {"numerics": "fake", "load_s": 0.5}
+        self.events.append(Event(worker_id, EventKind.LOADED, answer))
+
+    def send(self, assignment):
+        """Answer the shard, or lose the worker over it."""
+        self.sent.append(assignment)
+        losses = self.losses.get(assignment.worker, 0)
+        if losses == 1:
+            self.end_worker(assignment.worker)
+            self.events.append(Event(assignment.worker, EventKind.LOST, "killed"))
+        self.losses[assignment.worker] = losses - 1
+        if assignment.worker in self.living:
+            payload = encoded(assignment)
+            event = Event(
+                assignment.worker, EventKind.SHARD_DONE, payload, assignment.shard.first_row
+            )
+            self.events.append(event)
+
+    def ask_report(self, worker_id):
+        """A report that is there at once."""
+        totals = FakeSnapshot(prefill_tokens=7, decode_tokens=3).as_dict()
+        self.events.append(Event(worker_id, EventKind.REPORTED, {"samples": [], "totals": totals}))
+
+    def poll(self, _):
+        """Some of the events, in any order."""
+        self.random.shuffle(self.events)
+        taken, self.events = self.events[:3], self.events[3:]
+        return taken
+
+    def end_worker(self, worker_id):
+        """Forget a worker and what it would have said."""
+        self.living.remove(worker_id)
+        self.events = [event for event in self.events if event.worker_id != worker_id]
+
+    def stop(self):
+        """End all."""
+        self.living.clear()
+
+
+def encoded(assignment):
+    """What a worker sends back for a shard."""
+    shard = assignment.shard
+    rows = requests_of(shard.payload, shard.first_row, SamplingParams())
+    completions = [row if isinstance(row, Completion) else answer(row) for row in rows]
+    table = shard_table(
+        completions,
+        shard.rows,
+        worker_id=assignment.worker,
+        attempt=assignment.attempt,
+        optional=frozenset(),
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())

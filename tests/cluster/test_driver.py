@@ -1,0 +1,196 @@
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.config import ClusterConfig
+from cluster.errors import ClusterError, JobConfigError, JobStoppedError, RowErrorsError
+from cluster.job import Job
+from cluster.model_check import CheckedModel
+from cluster.progress import Phase
+from cluster.run_job import run_job
+from cluster.summary import FinishedWithErrors
+from cluster.worker_pool import Placement
+from kvpool.errors import PoolSizeError
+from tests.cluster.fake_pool import FakePool
+from worker.errors import GGUFError
+
+
+@pytest.fixture
+def run(data, tmp_path, monkeypatch):
+    """Run a job on a fake pool; returns summary, output folder and all progress."""
+    import contextlib
+
+    from cluster import run_job as module
+
+    def run(pool, case="rows-60", workers=2, on_progress=None, **config):
+        told = []
+
+        def progress(state):
+            told.append(state)
+            if on_progress is not None:
+                on_progress(state)
+
+        monkeypatch.setattr(module, "WorkerPool", lambda *_: pool)
+        monkeypatch.setattr(module, "check_model", lambda *_: CheckedModel("model.gguf", "0" * 64))
+        monkeypatch.setattr(module, "ray_session", lambda _: contextlib.nullcontext())
+        monkeypatch.setattr(module, "place_workers", lambda *_: Placement(workers, 1))
+        job = Job(
+            input=str(data / "cases" / case),
+            output=str(tmp_path / "out"),
+            model="model.gguf",
+            cluster=ClusterConfig(workers=workers, **config),
+        )
+        return run_job(job, progress), tmp_path / "out", told
+
+    return run
+
+
+def ids(folder):
+    """The ids in the output, in order."""
+    return ds.dataset(folder).to_table()["id"].to_pylist()
+
+
+ROWS_60 = [f"row {i:02d}" for i in range(60)]
+
+
+def test_a_job_ends_with_all_rows_statistics_and_a_summary(run):
+    """All rows once, in order; totals of parts, workers and rows agree."""
+    summary, folder, told = run(FakePool())
+    assert ROWS_60 == ids(folder)
+    assert (60, 0, 1, 60) == (
+        summary.num_rows,
+        summary.num_errors,
+        summary.num_parts,
+        summary.generated_tokens,
+    )
+    assert 60 == sum(worker.rows for worker in summary.workers)
+    assert 0 < min(worker.rows for worker in summary.workers)
+    assert summary.ttft_p50_s == pytest.approx(0.25, rel=0.02)
+    rows = pq.read_table(folder / "_stats/rows.parquet")
+    assert list(range(60)) == rows["row_id"].to_pylist()
+    assert 60 == sum(pq.read_table(folder / "_stats/workers.parquet")["rows"].to_pylist())
+    assert (folder / "_SUCCESS").exists()
+    assert [Phase.CHECKING, Phase.STARTING, Phase.RUNNING, Phase.FINISHING] == list(
+        dict.fromkeys(state.phase for state in told)
+    )
+
+
+def test_a_lost_workers_shards_are_done_again_and_it_is_replaced(run):
+    """No row is lost or doubled; the loss is in statistics and progress."""
+    summary, folder, told = run(FakePool(losses={"worker-0": 2, "worker-1": 1}))
+    assert ROWS_60 == ids(folder)
+    assert 4 == len(summary.workers)
+    assert {"worker-0", "worker-1"} == {w.worker_id for w in summary.workers if w.lost}
+    assert ["killed" in told_state.note for told_state in told if told_state.note] == [True, True]
+    attempts = pq.read_table(folder / "_stats/rows.parquet")["attempts"].to_pylist()
+    assert 2 == max(attempts)
+    workers = pq.read_table(folder / "_stats/workers.parquet").to_pylist()
+    assert "killed" in {worker["loss_reason"] for worker in workers}
+
+
+def test_the_same_rows_have_the_same_checksum_and_part_hash_on_any_pool(run, tmp_path):
+    """One worker, or five of which three die: equal checksum, equal part."""
+    one, folder, _ = run(FakePool(), workers=1)
+    first = (folder / "part-00000.parquet").read_bytes()
+    folder.rename(tmp_path / "first")
+    losses = {"worker-1": 1, "worker-3": 1, "worker-5": 2}
+    five, folder, _ = run(FakePool(losses=losses), workers=5)
+    assert (one.checksum, first) == (five.checksum, (folder / "part-00000.parquet").read_bytes())
+
+
+def test_a_shard_that_loses_every_worker_ends_the_job(run):
+    """A bounded number of attempts, then an error with the rows and the reason."""
+    losses = {f"worker-{i}": 1 for i in range(20)}
+    with pytest.raises(ClusterError, match=r"rows 0 to \d+: given up after 3 attempts.*killed"):
+        run(FakePool(losses=losses), workers=1)
+
+
+def test_no_worker_left_is_a_stop_that_keeps_what_is_done(run):
+    """With restarts used up and nobody alive, the job stops and says why."""
+    with pytest.raises(JobStoppedError, match=r"no worker is left.*killed"):
+        run(FakePool(losses={"worker-0": 1, "worker-1": 1}), max_worker_restarts=0)
+
+
+def test_a_worker_of_another_version_is_refused_by_node(run, tmp_path):
+    """Both versions and the node are named, nothing is written."""
+    pool = FakePool(identities=[{}, {"node": "mac-2", "tokenmill": "9.9"}])
+    with pytest.raises(
+        JobConfigError, match=r"mac-2: tokenmill is 9\.9 there and .* install the same"
+    ):
+        run(pool)
+    assert not (tmp_path / "out").exists()
+    assert [] == pool.sent
+
+
+def test_workers_that_compute_differently_are_refused(run):
+    """Two numerics identities in one pool would make rows depend on where they are done."""
+    loads = [{"numerics": "accelerate", "load_s": 0.0}, {"numerics": "openblas", "load_s": 0.0}]
+    with pytest.raises(JobConfigError, match=r"openblas|accelerate") as caught:
+        run(FakePool(loads=loads))
+    assert "openblas" in str(caught.value)
+    assert "accelerate" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [GGUFError, PoolSizeError])
+def test_what_is_wrong_with_the_model_comes_back_as_its_own_error(run, kind):
+    """An error of a worker's load keeps its class and message and names a remote node."""
+    answer = {"error": "model.gguf: tensor x is missing", "error_class": kind.__name__}
+    with pytest.raises(kind, match=r"node here: model\.gguf: tensor x is missing"):
+        run(FakePool(loads=[answer]))
+
+
+def test_too_many_row_errors_end_the_job(run):
+    """max_errors: the count, the limit and a first reason are named."""
+    with pytest.raises(RowErrorsError, match="max_errors is 0; the first: prompt is null"):
+        run(FakePool(), case="401-null-prompts/rows.parquet", max_errors=0)
+
+
+def test_row_errors_are_data_unless_told_otherwise(run):
+    """By default the job is done; the failed rows say why."""
+    summary, folder, _ = run(FakePool(), case="401-null-prompts/rows.parquet")
+    assert (6, 2) == (summary.num_rows, summary.num_errors)
+    table = ds.dataset(folder).to_table()
+    assert [None, "prompt is null"] == table["error"].to_pylist()[:2]
+    assert ["stop", "error"] == table["finish_reason"].to_pylist()[:2]
+    assert [None, None] == [
+        table[c].to_pylist()[1] for c in ("generated_text", "num_prompt_tokens")
+    ]
+
+
+def test_fail_on_errors_fails_after_all_rows_are_done(run):
+    """The run is complete and the summary there, yet it is an error."""
+    with pytest.raises(FinishedWithErrors, match="2 of them failed") as caught:
+        run(FakePool(), case="401-null-prompts/rows.parquet", fail_on_errors=True)
+    assert (caught.value.summary.output / "_SUCCESS").exists()
+
+
+def test_an_empty_input_is_a_finished_job(run):
+    """Zero rows: a readable part, statistics of zero rows, no division by zero."""
+    summary, folder, _ = run(FakePool(), case="405-no-rows/rows.parquet")
+    assert (0, 1) == (summary.num_rows, summary.num_parts)
+    assert 0 == pq.read_table(folder / "_stats/rows.parquet").num_rows
+    assert 0 == ds.dataset(folder).count_rows()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_stops_the_job_and_keeps_what_is_done(run, tmp_path, name):
+    """The message has signal, rows done and folder; workers are ended."""
+    import signal
+
+    def send(state):
+        if state.rows_done:
+            signal.raise_signal(signal.Signals[name])
+
+    pool = FakePool()
+    with pytest.raises(JobStoppedError, match=rf"stopped by {name}: \d+ of 60 rows are done"):
+        run(pool, on_progress=send)
+    assert [] == pool.living
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
+    assert any((tmp_path / "out" / "_shards").iterdir())
+
+
+def test_three_workers_share_one_row_group(run):
+    """3000 rows of a single row group: every worker has a share, every id is there once."""
+    summary, folder, _ = run(FakePool(), case="421-one-row-group/rows.parquet", workers=3)
+    assert list(range(3000)) == ids(folder)
+    assert 500 < min(worker.rows for worker in summary.workers)

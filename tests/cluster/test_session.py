@@ -1,0 +1,57 @@
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import JobConfigError
+from cluster.session import embedded_cpus, ray_session, refuse_paths_in_package
+
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+
+
+def test_relative_paths_are_fine_outside_a_ray_job(monkeypatch):
+    """On one's own machine the working directory is one's own."""
+    monkeypatch.delenv(JOB, raising=False)
+    refuse_paths_in_package("in", "out")
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "named"),
+    [
+        ("/data/in", "out", "out"),
+        ("../in", "/data/out", "../in"),
+        ("a/../../in", "/data/out", "../in"),
+    ],
+)
+def test_relative_paths_under_a_ray_job_name_where_they_lead(monkeypatch, source, output, named):
+    """An output in the package, or an input beside it, is refused with the folder it stands for."""
+    monkeypatch.setenv(JOB, json.dumps({}))
+    with pytest.raises(JobConfigError) as caught:
+        refuse_paths_in_package(source, output)
+    assert os.path.normpath(Path.cwd() / named) in str(caught.value)
+    assert "absolute path" in str(caught.value)
+
+
+def test_an_input_inside_the_submitted_folder_is_fine(monkeypatch):
+    """It was uploaded with the job."""
+    monkeypatch.setenv(JOB, json.dumps({}))
+    refuse_paths_in_package("configs/prompts.parquet", "/data/out")
+
+
+def test_a_cluster_that_does_not_answer_fails_quickly(monkeypatch):
+    """The address is named, and what to do."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(JobConfigError, match=f"{address}.*RAY_ADDRESS"), ray_session(1):
+        pass
+
+
+def test_an_embedded_ray_has_a_cpu_for_every_thread():
+    """Two workers of three threads need six; by default the machine is shared out."""
+    assert 6 == embedded_cpus(2, 3)
+    assert embedded_cpus(None, None) == embedded_cpus(1, None)
+    assert 100 == embedded_cpus(100, None)
