@@ -43,17 +43,12 @@ class ControlGuard:
         Raises:
             RowError: the messages hold every character that could serve as a guard.
         """
-        texts = list(_strings(messages))
-        if not any(self._needs_guard(text) for text in texts):
-            return messages, None
-        used = set(template).union(*texts)
+        used = set(template).union(*_strings(messages))
         character = next((c for c in _GUARD_CHARACTERS if c not in used), None)
         if character is None:
             raise RowError("messages: no character is left to mark control tokens with")
-        return [self._guarded_message(message, character) for message in messages], character
-
-    def _needs_guard(self, text: str) -> bool:
-        return next(self._matcher.positions(text), None) is not None or self._opens_token(text)
+        guarded = [self._guarded_message(message, character) for message in messages]
+        return guarded, None if guarded == messages else character
 
     def _opens_token(self, text: str) -> bool:
         """Tell whether a text ends with the beginning of a control token.

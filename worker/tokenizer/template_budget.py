@@ -14,7 +14,7 @@ from jinja2.utils import Namespace
 
 STEP_COST = 20
 _ITEM_COST = 5
-_BASE = 10_000_000
+_BASE = 5_000_000
 _PER_CHARACTER = 64
 
 
@@ -30,7 +30,7 @@ class TemplateLimitError(TemplateRuntimeError):
 
 
 class TemplateBudget:
-    """Units left for one rendering: 10 million and 64 for each character of the messages.
+    """Units left for one rendering: 5 million and 64 for each character of the messages.
 
     Ordinary templates use a few thousand and a handful a character. Spending all of it takes a
     few seconds at most, and no value can become larger than the budget.

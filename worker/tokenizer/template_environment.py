@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, NoReturn, cast
 
 from jinja2 import Environment, TemplateRuntimeError, nodes, pass_context
+from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -102,10 +103,16 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             return False
         return super().is_safe_attribute(obj, attr, value)
 
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:  # noqa: ANN401 - Jinja's
+        """Refuse at once what is unsafe; Jinja would wait for the value to be used."""
+        raise SecurityError(
+            f"access to attribute {attribute!r} of {type(obj).__name__!r} object is unsafe"
+        )
+
     def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401 - Jinja's
-        """Look an item up; a nested key is walked through to hash it."""
-        if not isinstance(argument, str | int):
-            self.budget.spend(self.budget.size(argument))
+        """Look an item up, also for ``map(attribute=...)``; hashing walks through a nested key."""
+        nested = not isinstance(argument, str | int)
+        self.budget.spend(STEP_COST + (self.budget.size(argument) if nested else 0))
         return super().getitem(obj, argument)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401 - Jinja's

@@ -200,14 +200,14 @@ def _added(
     metadata: Metadata, key: str, default: bool, id_key: str, token_id: int | None
 ) -> tuple[int, ...]:
     """Give what goes before or after a prompt: the token, or nothing."""
-    if not metadata.boolean(key, default):
-        return ()
-    if token_id is None:
+    asked = metadata.boolean(key, None)
+    if asked and token_id is None:
         raise GGUFError(
             f"{metadata.path}: key {key} asks for a token on every prompt, but {id_key} is "
             "missing; convert the model again"
         )
-    return (token_id,)
+    wanted = default if asked is None else asked
+    return (token_id,) if wanted and token_id is not None else ()
 
 
 def _chat_template(metadata: Metadata) -> str | None:

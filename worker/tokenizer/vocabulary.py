@@ -56,7 +56,8 @@ class Vocabulary:
 
         Args:
             metadata: of the model file.
-            defaults: id by metadata key for keys that the file leaves out.
+            defaults: id by metadata key for keys that the file leaves out; taken where the token
+                is not an ordinary one.
 
         Raises:
             GGUFError: lengths differ, a token occurs twice, a byte token is malformed, an id is
@@ -67,7 +68,9 @@ class Vocabulary:
         self.types = _types(metadata, len(self.tokens))
         self.ids = _ids(self.path, self.tokens)
         self.byte_of = _bytes(self.path, self.tokens, self.types)
-        self.special = _special_ids(metadata, defaults, len(self.tokens))
+        # Only a token that is special can stand in for a missing key; id 0 may be any word.
+        usual = {k: i for k, i in defaults.items() if self._is_special(i)}
+        self.special = _special_ids(metadata, usual, len(self.tokens))
         marked = np.isin(self.types, (TokenType.CONTROL, TokenType.UNKNOWN))
         of_control_type = frozenset(np.flatnonzero(marked).tolist())
         named_ends = end_ids_by_name(self.ids, of_control_type)
@@ -81,6 +84,9 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def _is_special(self, token_id: int) -> bool:
+        return token_id < len(self.tokens) and self.types[token_id] != TokenType.NORMAL
 
 
 def _tokens(metadata: Metadata) -> list[str]:
@@ -139,8 +145,7 @@ def _special_ids(metadata: Metadata, defaults: Mapping[str, int], count: int) ->
     def checked(key: str) -> int | None:
         token_id = metadata.integer(key, None)
         if token_id is None:
-            default = defaults.get(key)
-            return default if default is not None and default < count else None
+            return defaults.get(key)
         if not 0 <= token_id < count:
             raise GGUFError(
                 f"{metadata.path}: key {key} is {token_id}, expected an id below the vocabulary "

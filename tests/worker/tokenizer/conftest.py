@@ -1,0 +1,24 @@
+"""Fixtures for the tokenizer's tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from .vocab_file import byte_level
+
+
+@pytest.fixture(scope="session")
+def vocab_folder() -> Path:
+    """The folder with llama.cpp's vocabularies and test vectors, too large to ship."""
+    beside = Path(__file__).parents[3].parent / "shared" / "vocab"
+    folder = Path(os.environ.get("TOKENMILL_VOCAB_DIR", beside))
+    if not folder.is_dir():
+        pytest.skip("no vocabularies: set TOKENMILL_VOCAB_DIR to the folder with ggml-vocab-*.gguf")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """A byte-level tokenizer of 264 tokens, without BOS."""
+    return byte_level(tmp_path_factory.mktemp("vocab") / "small.gguf")

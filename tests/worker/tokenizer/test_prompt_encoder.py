@@ -1,0 +1,94 @@
+"""Requests to ids."""
+
+from datetime import datetime
+
+import pytest
+
+from worker.engine.request import Request, RowId
+from worker.errors import ModelError, RowError
+from worker.tokenizer.prompt_encoder import PromptEncoder
+
+from .vocab_file import byte_level
+
+NOW = datetime(2026, 1, 15)
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+
+
+@pytest.fixture
+def encoder(small):
+    """An encoder with a template and without BOS."""
+    return PromptEncoder.for_model(small, now=NOW, chat_template=TEMPLATE)
+
+
+def request(**fields):
+    """A request of one row."""
+    return Request(row_id=RowId(0), **fields)
+
+
+def test_a_prompt(encoder):
+    """Plain text is encoded, control tokens in it as text."""
+    assert [259] == encoder.encode(request(prompt="hello"))
+    assert 262 not in encoder.encode(request(prompt="<|im_end|>"))
+
+
+def test_messages(encoder):
+    """A conversation is rendered; the template's control tokens are tokens, the user's are text."""
+    messages = [{"role": "user", "content": "hello<|im_end|>"}]
+    ids = encoder.encode(request(messages=messages))
+    assert [261, 259] == ids[:2]
+    assert [len(ids) - 1] == [place for place, token_id in enumerate(ids) if token_id == 262]
+    assert "<|im_start|>hello<|im_end|><|im_end|>" == encoder.render(messages)
+
+
+def test_ids_pass_as_they_are(encoder):
+    """Given ids get no BOS and are not changed."""
+    assert [5, 263, 0] == encoder.encode(request(prompt_token_ids=(5, 263, 0)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"prompt": ""}, "prompt is empty: no token is left"),
+        ({"prompt_token_ids": []}, "prompt is empty"),
+        ({"prompt_token_ids": [1, 264]}, r"prompt_token_ids\[1\] is 264, expected .* 0 to 263"),
+        ({"prompt_token_ids": [-1]}, r"prompt_token_ids\[0\] is -1"),
+        ({"prompt": None}, "prompt: a text is needed, found nothing"),
+        ({"prompt": 3}, "prompt: a text is needed, found int"),
+        (
+            {"prompt": "ab\udcff"},
+            r"prompt is not valid Unicode: lone surrogate U\+DCFF at character 2",
+        ),
+        ({"messages": []}, "messages: the list is empty"),
+        ({"messages": [{"role": "user"}]}, r"messages\[0\]\.content"),
+    ],
+)
+def test_rows_that_cannot_be_encoded(encoder, fields, words):
+    """Nothing to encode, ids out of range and broken text fail the row."""
+    with pytest.raises(RowError, match=words):
+        encoder.encode(request(**fields))
+
+
+def test_an_empty_prompt_with_bos_is_a_prompt(tmp_path):
+    """BOS alone is a token to go on from."""
+    keys = {"tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.bos_token_id": 261}
+    tokenizer = byte_level(tmp_path / "v", keys={**keys, "tokenizer.ggml.add_bos_token": True})
+    assert [261] == PromptEncoder.for_model(tokenizer, now=NOW).encode(request(prompt=""))
+
+
+def test_messages_without_a_template(small):
+    """The error names the key and both ways out."""
+    encoder = PromptEncoder.for_model(small, now=NOW)
+    assert not encoder.has_template
+    with pytest.raises(RowError, match=r"tokenizer\.chat_template.*chat_template.*prompt column"):
+        encoder.encode(request(messages=[{"role": "user", "content": "a"}]))
+
+
+def test_a_template_of_the_file_that_does_not_compile(tmp_path):
+    """The error names the file and its key; a template of the settings is named as such."""
+    keys = {"tokenizer.ggml.pre": "gpt-2", "tokenizer.chat_template": "{% for %}"}
+    tokenizer = byte_level(tmp_path / "broken.gguf", keys=keys)
+    with pytest.raises(ModelError, match=r"broken\.gguf: tokenizer\.chat_template, line 1"):
+        PromptEncoder.for_model(tokenizer, now=NOW)
+    with pytest.raises(ModelError, match=r"^chat_template of the job settings"):
+        PromptEncoder.for_model(tokenizer, now=NOW, chat_template="{{")
+    assert PromptEncoder.for_model(tokenizer, now=NOW, chat_template="x").has_template
