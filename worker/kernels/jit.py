@@ -106,12 +106,17 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
             _warn_no_cache(self.cache_path, str(error))
 
 
-@cache
 def _warn_no_cache(folder: str, reason: str) -> None:
     """Say once that kernels are compiled anew in every process."""
+    if folder in _warned:
+        return
+    _warned.add(folder)
     warnings.warn(
         f"kernel cache {folder} cannot be used ({reason}): kernels are compiled again in every "
         "process; set TOKENMILL_CACHE to a folder that can be written",
         RuntimeWarning,
         stacklevel=4,
     )
+
+
+_warned: set[str] = set()

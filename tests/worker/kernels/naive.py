@@ -1,0 +1,42 @@
+"""Slow, obvious twins of the compiled kernels, in float64."""
+
+import numpy as np
+
+
+def rms_norm(x, weight, eps):
+    """x [..., width] over its root mean square, times weight."""
+    x = x.astype(np.float64)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def rope(head, angles, layout):
+    """One head [dim], its leading 2 * len(angles) values rotated pair by pair."""
+    out = head.astype(np.float64)
+    n = len(angles)
+    for i, angle in enumerate(angles):
+        a, b = (2 * i, 2 * i + 1) if layout == "pairs" else (i, i + n)
+        out[a] = head[a] * np.cos(angle) - head[b] * np.sin(angle)
+        out[b] = head[b] * np.cos(angle) + head[a] * np.sin(angle)
+    return out
+
+
+def silu(x):
+    """x times the logistic function of x."""
+    x = x.astype(np.float64)
+    return x / (1 + np.exp(-x))
+
+
+def gelu_tanh(x):
+    """GELU in its tanh approximation, as first written down."""
+    x = x.astype(np.float64)
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def attention(query, keys, values, scale, window, cap):
+    """The last position attends: query [dim], keys and values [length, dim]."""
+    first = 0 if window is None else max(0, len(keys) - window)
+    scores = keys[first:].astype(np.float64) @ query * scale
+    if cap is not None:
+        scores = cap * np.tanh(scores / cap)
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum() @ values[first:]

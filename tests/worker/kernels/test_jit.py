@@ -1,0 +1,114 @@
+"""The kernel decorator: one set of options, and a cache keyed by content."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from worker.kernels import jit
+
+ROOT = Path(jit.__file__).parents[2]
+PACKAGES = ("kvpool", "worker", "cluster", "jobs")
+USE_A_KERNEL = """
+import numpy as np
+from worker.kernels import soft_cap
+soft_cap.soft_cap(np.zeros(8, np.float32), 1.0)
+stats = soft_cap._soft_cap.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+def test_no_kernel_strays_from_the_common_options():
+    """Only jit.py calls Numba's compilers; no file names a JIT option of its own."""
+    compilers = {"njit", "jit", "vectorize", "guvectorize", "stencil", "cfunc"}
+    strays = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path.name != "jit.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Name) and node.id in compilers)
+        or (isinstance(node, ast.Attribute) and node.attr in compilers)
+        or (isinstance(node, ast.ImportFrom) and {a.name for a in node.names} & compilers)
+    ]
+    assert [] == strays
+
+
+def test_fastmath_is_off():
+    """Fast math would reorder sums behind our back."""
+    assert {"nogil": True, "error_model": "numpy"} == jit.JIT_OPTIONS
+
+
+def _copy_of_the_packages(folder):
+    for package in ("kvpool", "worker"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+    return folder
+
+
+def _hits_and_misses(folder, cache, check=True):
+    environment = {**os.environ, "TOKENMILL_CACHE": str(cache), "PYTHONPATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", USE_A_KERNEL],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=check,
+    )
+    return tuple(map(int, done.stdout.split())), done.stderr
+
+
+def test_another_folder_with_the_same_content_compiles_nothing(tmp_path):
+    """As Ray does it: the same files, unpacked elsewhere, edited where no kernel is."""
+    first, second = (_copy_of_the_packages(tmp_path / name) for name in ("a", "b"))
+    (second / "worker" / "errors.py").write_text(
+        (second / "worker" / "errors.py").read_text() + "# edited\n"
+    )
+    assert (0, 1) == _hits_and_misses(first, tmp_path / "cache")[0]
+    assert (1, 0) == _hits_and_misses(second, tmp_path / "cache")[0]
+
+
+def test_an_edited_kernel_helper_compiles_anew(tmp_path):
+    """A kernel's code comes from several files: changing any of them names another folder."""
+    folder = _copy_of_the_packages(tmp_path / "a")
+    assert (0, 1) == _hits_and_misses(folder, tmp_path / "cache")[0]
+    vector = folder / "worker" / "kernels" / "vector.py"
+    vector.write_text(vector.read_text() + "# edited\n")
+    assert (0, 1) == _hits_and_misses(folder, tmp_path / "cache")[0]
+    assert 2 == len(list((tmp_path / "cache" / "kernels").iterdir()))
+
+
+def test_an_unusable_cache_folder_costs_a_warning_only(tmp_path):
+    """A cache that cannot be written: kernels work, and one warning says what to set."""
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    counts, messages = _hits_and_misses(_copy_of_the_packages(tmp_path / "a"), tmp_path / "cache")
+    assert (0, 1) == counts
+    assert 1 == len(re.findall("set TOKENMILL_CACHE to a folder that can be written", messages))
+
+
+def test_a_damaged_cache_file_is_compiled_again(tmp_path):
+    """Half a file, as a full disk leaves it, is no failure."""
+    folder, cache = _copy_of_the_packages(tmp_path / "a"), tmp_path / "cache"
+    _hits_and_misses(folder, cache)
+    for path in cache.rglob("*.nbc"):
+        path.write_bytes(path.read_bytes()[:100])
+    counts, messages = _hits_and_misses(folder, cache)
+    assert (0, 1) == counts
+    assert "cannot be used" in messages
+
+
+@pytest.mark.parametrize("name", ["numba", "llvmlite"])
+def test_the_cache_folder_depends_on_the_compiler(name, monkeypatch):
+    """Another version of Numba or LLVM must not load this one's code."""
+    before = jit.kernel_cache_name()
+    jit.kernel_cache_name.cache_clear()
+    monkeypatch.setattr(getattr(jit, name), "__version__", "0.0.0")
+    after = jit.kernel_cache_name()
+    jit.kernel_cache_name.cache_clear()
+    assert before != after

@@ -1,0 +1,20 @@
+"""The soft cap against NumPy's tanh."""
+
+import numpy as np
+
+from worker.kernels.soft_cap import soft_cap
+
+
+def test_values_equal_the_scaled_tanh_of_numpy():
+    """Across the linear range and both flat ends, whole vectors and a rest."""
+    x = np.linspace(-400, 400, 1003).astype(np.float32)
+    expected = 30 * np.tanh(x.astype(np.float64) / 30)
+    soft_cap(x, 30.0)
+    np.testing.assert_allclose(expected, x, atol=1e-5)
+
+
+def test_nan_stays_nan():
+    """NaN logits must reach the sampler."""
+    x = np.array([np.nan, 1.0], np.float32)
+    soft_cap(x, 30.0)
+    assert np.isnan(x[0])
