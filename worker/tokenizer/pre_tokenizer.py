@@ -74,8 +74,10 @@ _DEEPSEEK_3 = PreTokenizer(
 _DEEPSEEK_LLM = PreTokenizer(
     (
         r"[\r\n]",
-        # Cased letters; the original lists them one by one, without Georgian's small ones.
-        r"\s?[\p{Lu}\p{Ll}\p{Lt}&&[^\u10D0-\u10FF]]+",
+        # Cased letters. The original lists them one by one and leaves out Armenian's and
+        # Georgian's small ones, mathematical ones and those that are new in Unicode.
+        r"\s?[\p{Lu}\p{Ll}\p{Lt}&&[^\u0560-\u0588\u10C7-\u10FF\u1C80-\u1C8A\u2D00-\u2D2D"
+        r"\uA790-\uAB68\x{10570}-\x{105BC}\x{10D50}-\x{10D85}\x{16E40}-\x{1DF2A}]]+",
         r"\s?[!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-\u201F\u3000-\u3002]+",
         # Only where a run of blanks starts: tried at each blank, it would take quadratic time.
         r"(?<!\s)\s++$",
