@@ -12,8 +12,9 @@ PositiveInt = Annotated[int, Field(ge=1)]
 class EngineConfig(BaseModel):
     """Settings of one engine. Unknown names are errors; nothing is changed after construction.
 
-    Fields that can change a row's result: compute, matmul, max_model_len, the KV pool's size (only
-    whether a row fits at all), chat_template, chat_template_kwargs, chat_template_date, job_seed.
+    Fields that can change a row's result: compute, matmul and block_size (by roundings, they are
+    part of the numerics identity), max_model_len, the KV pool's size (only whether a row fits at
+    all), chat_template, chat_template_kwargs, chat_template_date, job_seed.
     All others change speed and memory alone.
     """
 
@@ -54,7 +55,7 @@ class EngineConfig(BaseModel):
     block_size: PositiveInt = Field(
         default=16,
         description="Tokens a KV block. Smaller blocks waste less at the end of a row and cost "
-        "more bookkeeping.",
+        "more bookkeeping. Part of the numerics identity: attention adds up block by block.",
     )
     kv_pool_bytes: PositiveInt | None = Field(
         default=None,

@@ -36,6 +36,7 @@ class Engine:
         model: the model.
         tokenizer: the model's tokenizer.
         encoder: makes a request's token ids.
+        kv: the K/V arrays.
         max_model_len: most tokens of a row, prompt and completion together.
         numerics: names the arithmetic; equal identities give equal tokens.
         stages: where a step's time goes, while recording.
@@ -51,16 +52,17 @@ class Engine:
         self.config = config
         self.model = model = loaded.model
         self.tokenizer, self.encoder = loaded.tokenizer, loaded.encoder
-        self.numerics = model.numerics
+        # Attention adds up a block of keys after the other: another size, other roundings.
+        self.numerics = f"{model.numerics}; key blocks of {config.block_size}"
         self.stages, self._team = loaded.stages, loaded.team
         self.max_model_len = _max_model_len(config, model)
-        self._pool, kv = build_kv(model.layer_groups, config, self.max_model_len)
+        self._pool, self.kv = build_kv(model.layer_groups, config, self.max_model_len)
         limits = {
             "max_num_seqs": config.max_num_seqs,
             "max_num_batched_tokens": config.max_num_batched_tokens,
         }
         self._scheduler = Scheduler(self._pool, **limits)
-        self._runner = ModelRunner(model, kv, max_model_len=self.max_model_len, **limits)
+        self._runner = ModelRunner(model, self.kv, max_model_len=self.max_model_len, **limits)
         self._sampler = Sampler(self.tokenizer.vocab_size)
         self._admission = Admission(
             tokenizer=self.tokenizer,

@@ -91,7 +91,7 @@ def test_rows_of_each_run(number, run):
         {"max_num_seqs": 1, "max_num_batched_tokens": 1},
         {"max_num_seqs": 7, "max_num_batched_tokens": 7},
         {"max_num_seqs": 60, "kv_pool_tokens": 96},
-        {"max_num_seqs": 60, "kv_pool_tokens": 96, "block_size": 4},
+        {"max_num_seqs": 60, "kv_pool_tokens": 80},
         {"threads": 2},
     ],
     ids=str,
@@ -100,6 +100,20 @@ def test_neighbours_chunks_pools_and_threads_change_nothing(setting):
     """Case 609 under every setting; its rows have up to 68 tokens."""
     run = {**case_of(609)["run"]["runs"][0], "job": {"temperature": 0, "max_tokens": 10}}
     assert_rows(609, run_case(609, run, **setting))
+
+
+def test_what_a_freed_block_holds_reaches_nobody():
+    """A row whose K/V were NaN leaves them in its blocks; later rows never read them."""
+    engine = Engine.from_gguf(CASES / "tiny-llama.gguf", EngineConfig(threads=1))
+    requests = [
+        Request(row_id=i, prompt=p, sampling=SamplingParams(max_tokens=20, logprobs=3))
+        for i, p in enumerate(["world cat", "run", "hello dog the fox and the tree"])
+    ]
+    before = [(c.token_ids, c.logprobs) for c in engine.generate(requests)]
+    for array in (*engine.kv.keys, *engine.kv.values):
+        array.fill(float("nan"))
+    assert [(c.token_ids, c.logprobs) for c in engine.generate(requests)] == before
+    engine.close()
 
 
 def test_context_edge_errors_name_both_lengths():
