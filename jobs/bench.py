@@ -13,7 +13,7 @@ from worker.engine.loading import available_cores
 from worker.errors import EngineConfigError
 from worker.model_source import fetch_model
 
-from .bench_measure import measure
+from .bench_measure import measure, warm_up
 from .bench_plan import NO_BOUND, BenchPlan, Case
 from .blas_bound import blas_step_seconds
 from .text_table import aligned
@@ -32,6 +32,7 @@ def run_bench(model: str, plan: BenchPlan, output_format: str) -> None:
     for layers in plan.cache_layers:
         engine = Engine.from_gguf(path, engine_config(plan, layers))
         check_context(engine, plan)
+        warm_up(engine)
         for case in plan.cases:
             print(f"measuring {case} ...", file=sys.stderr, flush=True)
             results.append(_result(engine, case, layers))

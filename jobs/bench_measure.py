@@ -43,6 +43,11 @@ class Measurement:
         return 1000 * self.t_tg / self.case.tg
 
 
+def warm_up(engine: Engine) -> None:
+    """Have kernels compiled and weights dequantised before anything is timed."""
+    engine.generate(_requests(engine, Case(pp=16, tg=2, b=1), 2))
+
+
 def measure(engine: Engine, case: Case) -> Measurement:
     """Prefill the case's prompts, then decode them, on an engine that holds nothing else."""
     t_pp, ttft = _prefill(engine, case)

@@ -15,7 +15,7 @@ from worker.model_source import fetch_model
 from worker.stages import StageRecord
 
 from .bench import check_context, engine_config
-from .bench_measure import decode_steps, prefill_requests, start_decode
+from .bench_measure import decode_steps, prefill_requests, start_decode, warm_up
 from .bench_plan import BenchPlan, Case
 from .text_table import aligned
 
@@ -62,6 +62,7 @@ def run_profile(model: str, plan: BenchPlan, output_format: str) -> None:
     for layers in plan.cache_layers:
         engine = Engine.from_gguf(path, engine_config(plan, layers))
         check_context(engine, plan)
+        warm_up(engine)
         for case in plan.cases:
             for profile in (profile_prefill(engine, case), profile_decode(engine, case)):
                 if output_format == "table":
@@ -132,9 +133,7 @@ def _profile(
     one_pass: Callable[[], object],
     prepare: Callable[[], None] = lambda: None,
 ) -> PhaseProfile:
-    """Run the pass three times: to warm up, for times, for allocations."""
-    prepare()
-    one_pass()
+    """Run the pass twice: for times, for allocations."""
     prepare()
     before = engine.stats.snapshot()
     timed = _recorded(engine, one_pass)

@@ -16,8 +16,9 @@ _PLAIN_INTERVAL_S = 5.0
 
 
 @contextmanager
-def live_progress(stream: TextIO = sys.stderr) -> Iterator[ProgressCallback]:
-    """Show a job's progress: a line that renews itself on a terminal, else one now and then."""
+def live_progress() -> Iterator[ProgressCallback]:
+    """Show progress on standard error: a line that renews itself on a terminal, else a log."""
+    stream = sys.stderr
     if not stream.isatty():
         yield PlainProgress(stream).update
         return

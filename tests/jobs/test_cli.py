@@ -1,0 +1,300 @@
+"""The verbs that work in this process: generate, tokenize, inspect, bench; and usage errors."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from .conftest import ROOT
+
+VERBS = ("run", "generate", "tokenize", "inspect", "bench")
+
+
+def lines_of(result) -> list[str]:
+    """The lines on standard error."""
+    return result.stderr.splitlines()
+
+
+def test_help_lists_the_verbs(invoke):
+    """The first thing a user types answers."""
+    result = invoke("--help")
+    assert 0 == result.exit_code
+    assert all(verb in result.stdout for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_has_help(invoke, verb):
+    """Every verb explains itself without a model."""
+    result = invoke(verb, "--help")
+    assert 0 == result.exit_code
+    assert "Usage" in result.stdout
+
+
+def test_a_misspelt_option_is_a_usage_error(invoke):
+    """Nothing is ignored on the command line."""
+    result = invoke("inspect", "x.gguf", "--josn")
+    assert 2 == result.exit_code
+    assert "--josn" in result.stderr
+
+
+def test_generate_completes_a_prompt(invoke, chain_llama):
+    """Text goes to standard output, with a line break at its end, and nothing else does."""
+    result = invoke("generate", chain_llama, "--prompt", "is it?")
+    assert (0, "yes\n") == (result.exit_code, result.stdout)
+
+
+def test_generate_takes_all_sampling_options(invoke, chain_llama):
+    """Each sampling parameter has its flag, and the flags reach the sampler."""
+    options = {
+        "--temperature": 0.5,
+        "--top-k": 1,
+        "--top-p": 0.9,
+        "--min-p": 0.1,
+        "--seed": 7,
+        "--max-tokens": 2,
+        "--stop": "zz",
+        "--stop-token-id": 0,
+        "--presence-penalty": 0.0,
+        "--frequency-penalty": 0.0,
+        "--repetition-penalty": 1.0,
+    }
+    flags = [part for option in options.items() for part in option]
+    result = invoke("generate", chain_llama, "--prompt", "is it?", *flags, "--ignore-eos")
+    assert (0, "ye\n") == (result.exit_code, result.stdout)
+
+
+def test_generate_reports_logprobs_as_json(invoke, chain_llama):
+    """-o json gives ids, counts, reasons and the top K at each position."""
+    result = invoke("generate", chain_llama, "--prompt", "is it?", "--logprobs", 2, "-o", "json")
+    answer = json.loads(result.stdout)
+    assert ("yes", "stop", None) == (
+        answer["text"],
+        answer["finish_reason"],
+        answer["stop_reason"],
+    )
+    assert len(answer["generated_tokens"]) == answer["num_generated_tokens"] == 3
+    assert ["y", "e", "s"] == [entry["piece"] for entry in answer["logprobs"]]
+    assert all(2 == len(entry["top"]) for entry in answer["logprobs"])
+    assert answer["logprobs"][0]["top"][0]["token_id"] == answer["generated_tokens"][0]
+
+
+def test_generate_takes_a_conversation(invoke, cases, tmp_path):
+    """Messages from a file go through the model's template."""
+    messages = tmp_path / "messages.json"
+    messages.write_text(json.dumps([{"role": "user", "content": "is it?"}]))
+    model = cases / "305-template-refuses-system" / "model.gguf"
+    result = invoke("generate", model, "--messages", messages)
+    assert (0, "yes\n") == (result.exit_code, result.stdout)
+
+
+def test_generate_takes_a_conversation_from_standard_input(invoke, cases):
+    """A dash reads the messages from standard input."""
+    messages = json.dumps([{"role": "system", "content": "x"}, {"role": "user", "content": "y?"}])
+    model = cases / "305-template-refuses-system" / "model.gguf"
+    result = invoke("generate", model, "--messages", "-", stdin=messages)
+    assert 3 == result.exit_code
+    assert "System role not supported by this model" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 2, "give either --prompt TEXT or --messages FILE"),
+        (("--prompt", "a", "--messages", "-"), 2, "give either"),
+        (("--messages", "/nowhere.json"), 2, "/nowhere.json: cannot be read"),
+        (("--prompt", "a", "--temperature", "-1"), 2, "temperature: -1"),
+        (("--prompt", "a", "--top-p", "nan"), 2, "top_p: NaN"),
+        (("--prompt", "a", "--logprobs", "2"), 2, "-o json"),
+        (("--prompt", "a", "--max-model-len", "100000"), 2, "max_model_len"),
+        (("--prompt", "a" * 3000), 3, "prompt too long"),
+        (("--prompt", "a", "--sha256", "0" * 64), 4, "SHA-256"),
+    ],
+)
+def test_generate_refuses_in_one_line(invoke, chain_llama, arguments, code, message):
+    """Wrong options exit 2, a prompt that has no answer 3, a model that is not the one 4."""
+    result = invoke("generate", chain_llama, *arguments)
+    assert code == result.exit_code, result.stderr
+    assert message in lines_of(result)[-1]
+    assert "Traceback" not in result.stderr
+    assert "" == result.stdout
+
+
+def test_messages_without_a_template_are_explained(invoke, cases):
+    """A model without a template says how to give one."""
+    messages = json.dumps([{"role": "user", "content": "is it?"}])
+    model = cases / "315-no-template" / "model.gguf"
+    result = invoke("generate", model, "--messages", "-", stdin=messages)
+    assert 3 == result.exit_code
+    assert "chat_template" in result.stderr
+
+
+def test_tokenize_prints_ids_and_pieces(invoke, chain_llama):
+    """Standard input byte for byte; control tokens spelled in it stay text."""
+    result = invoke("tokenize", chain_llama, "-o", "json", stdin="is it?\n")
+    answer = json.loads(result.stdout)
+    assert "<|bos|>is it?\n" == "".join(answer["pieces"])
+    assert len(answer["ids"]) == len(answer["pieces"])
+    shown = invoke("tokenize", chain_llama, stdin="is it?\n")
+    assert len(answer["ids"]) == len(shown.stdout.splitlines())
+
+
+def test_tokenize_shows_the_rendered_prompt(invoke, cases):
+    """With messages, the prompt that the template makes comes first."""
+    model = cases / "321-template-line-breaks" / "model.gguf"
+    messages = json.dumps([{"role": "user", "content": "is it?"}])
+    answer = json.loads(
+        invoke("tokenize", model, "--messages", "-", "-o", "json", stdin=messages).stdout
+    )
+    assert "<|bos|>\nis it?\n" == answer["prompt"]
+    assert 8 == len(answer["ids"])
+
+
+def test_tokenize_refuses_what_is_not_utf8(invoke, chain_llama):
+    """Bytes that are no text have no tokens."""
+    result = invoke("tokenize", chain_llama, stdin=b"caf\xe9")
+    assert 3 == result.exit_code
+    assert "not valid UTF-8 (byte 3)" in result.stderr
+
+
+def test_inspect_shows_a_model_that_runs(invoke, chain_llama):
+    """Architecture, sizes, types, tokenizer, template and the verdict."""
+    shown = invoke("inspect", chain_llama).stdout
+    for word in ("architecture", "llama", "context length", "tensors", "tokenizer", "can run"):
+        assert word in shown
+    answer = json.loads(invoke("inspect", chain_llama, "-o", "json").stdout)
+    assert (True, []) == (answer["can_run"], answer["problems"])
+    assert (256, "llama") == (answer["sizes"]["context_length"], answer["architecture"])
+
+
+@pytest.mark.parametrize(
+    ("case", "problem"),
+    [
+        ("151-architecture-unknown", "supported"),
+        ("123-unknown-quantization", "supported"),
+        ("133-head-count-missing", "head_count"),
+    ],
+)
+def test_inspect_says_why_a_model_cannot_run(invoke, cases, case, problem):
+    """A readable file that cannot run is no failure of inspect; the reason is shown."""
+    result = invoke("inspect", cases / case / "model.gguf", "-o", "json")
+    if 4 == result.exit_code:  # a type that has no known size leaves nothing to look at
+        assert problem in result.stderr
+        return
+    answer = json.loads(result.stdout)
+    assert (0, False) == (result.exit_code, answer["can_run"])
+    assert any(problem in text for text in answer["problems"])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "101-truncated-tail",
+        "103-html-instead-of-model",
+        "105-version-from-the-future",
+        "107-big-endian",
+        "113-tensor-count-huge",
+        "115-key-length-huge",
+        "149-offset-unaligned",
+    ],
+)
+@pytest.mark.parametrize("verb", [("inspect",), ("generate", "--prompt", "a")])
+def test_a_damaged_model_exits_4(invoke, cases, case, verb):
+    """One clear line that names the file, no traceback."""
+    path = cases / case / "model.gguf"
+    result = invoke(verb[0], path, *verb[1:])
+    assert 4 == result.exit_code
+    assert [True] == [str(path) in line for line in lines_of(result)]
+
+
+@pytest.mark.parametrize("source", ["nowhere.gguf", "hf:x", "pypi:x", "https://a/b.gguf"])
+def test_a_model_source_that_is_none_exits_4(invoke, source):
+    """The forms of a source are in the message."""
+    result = invoke("inspect", source)
+    assert 4 == result.exit_code
+    assert "hf:OWNER/NAME/FILE" in result.stderr
+
+
+def test_a_reader_that_stops_early_is_no_error(chain_llama):
+    """``tokenmill ... | head -1`` ends quietly."""
+    command = f"{sys.executable} -m jobs.cli tokenize {chain_llama} | head -1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=ROOT,
+        input="word " * 40,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_bench_measures_each_case(invoke, chain_llama):
+    """Columns of llama.cpp's batched bench, a line a combination, and a checksum."""
+    result = invoke(
+        "bench", chain_llama, "--npp", "8,16", "--ntg", "4", "--npl", "1,3", "-o", "json"
+    )
+    assert 0 == result.exit_code, result.stderr
+    lines = json.loads(result.stdout)["results"]
+    assert [(8, 1), (8, 3), (16, 1), (16, 3)] == [(line["pp"], line["b"]) for line in lines]
+    for line in lines:
+        assert line["n_kv"] == line["b"] * (line["pp"] + 4)
+        assert line["s_tg"] == pytest.approx(line["b"] * 4 / line["t_tg_s"])
+        assert line["t_s"] == pytest.approx(line["t_pp_s"] + line["t_tg_s"])
+        assert line["decode_ms"] == pytest.approx(1000 * line["t_tg_s"] / 4)
+        assert re.fullmatch("[0-9a-f]{16}", line["checksum"])
+
+
+def test_bench_does_not_depend_on_the_cache_bound(invoke, chain_llama):
+    """Bounds of the dequant cache change times and hit rates, never tokens."""
+    result = invoke(
+        *("bench", chain_llama, "--npp", 8, "--ntg", 4, "--npl", 2),
+        *("--dequant-cache-layers", "all,2", "-o", "json"),
+    )
+    bounded, whole = json.loads(result.stdout)["results"]
+    assert (2, None) == (bounded["dequant_cache_layers"], whole["dequant_cache_layers"])
+    assert bounded["checksum"] == whole["checksum"]
+    assert bounded["dequant_hit_rate"] < whole["dequant_hit_rate"] == 1.0
+
+
+def test_bench_table_has_llama_cpp_columns(invoke, chain_llama):
+    """The table can be laid beside llama.cpp's."""
+    result = invoke("bench", chain_llama, "--npp", 8, "--ntg", 2, "--npl", 1)
+    header = result.stdout.splitlines()[0]
+    names = ["PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s", "T s", "S t/s"]
+    assert names == [name for name in names if name in header]
+
+
+def test_bench_profile_shares_add_up(invoke, chain_llama):
+    """Stages and the rest are the whole step, and every array is float32."""
+    result = invoke(
+        *("bench", chain_llama, "--npp", 8, "--ntg", 4, "--npl", 2, "--profile", "-o", "json")
+    )
+    prefill, decode = json.loads(result.stdout)
+    assert ("prefill", "decode", 4) == (prefill["phase"], decode["phase"], decode["steps"])
+    for profile in (prefill, decode):
+        assert 1.0 == pytest.approx(sum(stage["share"] for stage in profile["stages"]))
+        stages = {stage["stage"]: stage for stage in profile["stages"]}
+        assert {"attn_qkv", "attention", "kv_write", "ffn_down", "norm"} <= set(stages)
+        for name in ("attn_qkv", "attention", "ffn_down", "norm"):
+            assert ["float32"] == stages[name]["dtypes"]
+            assert stages[name]["contiguous"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--npp", "x"), 2, "--npp x: found 'x', expected positive whole numbers"),
+        (("--npl", "0"), 2, "--npl 0"),
+        (("--ntg", "4,"), 2, "--ntg 4,"),
+        (("--dequant-cache-layers", "few"), 2, "--dequant-cache-layers few"),
+        (("--npp", "300"), 2, "context is 256"),
+        (("--dequant-cache-layers", "1"), 2, "at least 2"),
+    ],
+)
+def test_bench_refuses_in_one_line(invoke, chain_llama, arguments, code, message):
+    """What cannot be measured is said before anything is."""
+    result = invoke("bench", chain_llama, *arguments)
+    assert code == result.exit_code
+    assert message in lines_of(result)[-1]
