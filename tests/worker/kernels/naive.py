@@ -4,7 +4,7 @@ import numpy as np
 
 
 def rms_norm(x, weight, eps):
-    """x [..., width] over its root mean square, times weight."""
+    """Divide x [..., width] by its root mean square, times weight."""
     x = x.astype(np.float64)
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
 
@@ -21,7 +21,7 @@ def rope(head, angles, layout):
 
 
 def silu(x):
-    """x times the logistic function of x."""
+    """Multiply x by its logistic function."""
     x = x.astype(np.float64)
     return x / (1 + np.exp(-x))
 

@@ -1,0 +1,216 @@
+"""Hyperparameters: what a file says, and every way in which it can be wrong."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.worker.models import tiny_llama
+from tests.worker.models.feeding import open_model
+from worker.errors import GGUFError, UnsupportedModelError
+from worker.gguf import GGUFFile
+from worker.models.config import RopeConfig
+from worker.models.decoder import layer_groups
+from worker.models.registry import SUPPORTED_ARCHITECTURES, model_config
+
+REQUIRED = [
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.layer_norm_rms_epsilon",
+]
+
+
+def _file(tmp_path, keys=None, weights=None, drop=(), architecture="llama"):
+    own = {f"{architecture}.{name}": value for name, value in (keys or {}).items()}
+    tensors = {k: v for k, v in (tiny_llama.tensors() | (weights or {})).items() if k not in drop}
+    metadata = tiny_llama.keys(architecture) | own
+    return tiny_llama.write(tmp_path / "model.gguf", metadata, tensors, architecture)
+
+
+def test_a_sound_file(tmp_path):
+    """Every field of a small llama."""
+    config = model_config(GGUFFile.open(_file(tmp_path)))
+    assert "llama" == config.architecture
+    assert (2, 32, 48, 4, 2, 8, 40, 64) == (
+        config.num_layers,
+        config.hidden_size,
+        config.intermediate_size,
+        config.num_heads,
+        config.num_kv_heads,
+        config.head_dim,
+        config.vocab_size,
+        config.context_length,
+    )
+    assert RopeConfig(10_000.0, 8, "pairs", 1.0) == config.rope
+    assert (8**-0.5, 1.0, None, None) == (
+        config.attention_scale,
+        config.embedding_scale,
+        config.sliding_window,
+        config.local_rope,
+    )
+    assert config.tied_embeddings
+
+
+def test_gemma3(data):
+    """Window layers, the two rotary bases, the embedding scale and the layer groups."""
+    config = model_config(GGUFFile.open(data / "tiny" / "gemma3" / "gemma3-F16.gguf"))
+    assert (16, 16, 16, 16, 16, None, 16) == config.windows
+    assert (1e6, 1e4, "halves") == (config.rope.base, config.local_rope.base, config.rope.layout)
+    assert (8.0, 32**-0.5) == (config.embedding_scale, config.attention_scale)
+    full, window = layer_groups(config)
+    assert ("full", (5,), None) == (full.name, full.layers, full.window)
+    assert ("window-16", (0, 1, 2, 3, 4, 6), 16) == (window.name, window.layers, window.window)
+
+
+def test_gemma3_270m(gemma3_270m):
+    """The real file leaves the local base out and has 32,768 positions."""
+    config = model_config(GGUFFile.open(gemma3_270m))
+    assert (18, 512, 1e4) == (config.num_layers, config.sliding_window, config.local_rope.base)
+    assert [5, 11, 17] == [i for i, window in enumerate(config.windows) if window is None]
+    assert float(np.sqrt(np.float32(640))) == config.embedding_scale
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_missing_key_is_named(tmp_path, name):
+    """Nothing is guessed."""
+    path = _file(tmp_path, {name: None})
+    with pytest.raises(GGUFError, match=rf"model\.gguf.*llama\.{name}.*missing"):
+        model_config(GGUFFile.open(path))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"attention.head_count": 0}, "attention.head_count.* is 0"),
+        ({"attention.head_count": 3}, "embedding_length.* is 32, not a multiple of .*, 3"),
+        ({"attention.head_count_kv": 3}, "is 4, not a multiple of .*head_count_kv, 3"),
+        ({"attention.head_count": 32}, "a head has 1 values, an odd number"),
+        ({"attention.key_length": 7}, "a head has 7 values"),
+        ({"attention.layer_norm_rms_epsilon": math.nan}, "layer_norm_rms_epsilon.* is nan"),
+        ({"attention.layer_norm_rms_epsilon": math.inf}, "layer_norm_rms_epsilon.* is inf"),
+        ({"attention.layer_norm_rms_epsilon": -1.0}, "layer_norm_rms_epsilon.* is -1"),
+        ({"attention.layer_norm_rms_epsilon": "small"}, "layer_norm_rms_epsilon.* a number"),
+        ({"context_length": 0}, "context_length.* is 0"),
+        ({"context_length": (1 << 32) - 1}, "context_length.* is 4294967295"),
+        ({"embedding_length": "32"}, "embedding_length.* an integer"),
+        ({"feed_forward_length": 0}, "feed_forward_length.* is 0"),
+        ({"rope.freq_base": 0.0}, "rope.freq_base.* is 0"),
+        ({"rope.freq_base": -5.0}, "rope.freq_base.* is -5"),
+        ({"rope.dimension_count": 3}, "rope.dimension_count.* is 3"),
+        ({"rope.dimension_count": 10}, "rope.dimension_count.* is 10"),
+        ({"rope.scaling.factor": -2.0}, "rope.scaling.factor.* is -2"),
+        ({"rope.scaling.factor": math.nan}, "rope.scaling.factor.* is nan"),
+        ({"block_count": 0}, "block_count.* is 0"),
+        ({"block_count": 3}, r"block_count is 3, .*blk\.2\."),
+        ({"block_count": (1 << 32) - 1}, r"block_count is 4294967295, .*blk\.2\."),
+        ({"block_count": 1}, r"block_count is 1, .*blk\.1\."),
+    ],
+)
+def test_impossible_values_are_refused(tmp_path, keys, message):
+    """The message names file, key and value, before anything is allocated."""
+    path = _file(tmp_path, keys)
+    with pytest.raises(GGUFError, match=rf"model\.gguf.*{message}"):
+        model_config(GGUFFile.open(path))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"rope.scaling.type": "yarn"}, "'yarn'; supported: none, linear"),
+        ({"rope.scaling.type": "longrope"}, "'longrope'"),
+        ({"expert_count": 8}, "expert_count is 8"),
+        ({"attention.value_length": 4}, "value_length is 4 but keys have 8"),
+        ({"attention.scale": 0.5}, "attention.scale is 0.5"),
+        ({"logit_scale": 16.0}, "logit_scale is 16"),
+        ({"attention.clamp_kqv": 8.0}, "clamp_kqv is 8"),
+    ],
+)
+def test_variants_that_are_not_computed_are_refused(tmp_path, keys, message):
+    """Never run as something else."""
+    path = _file(tmp_path, keys)
+    with pytest.raises(UnsupportedModelError, match=message):
+        model_config(GGUFFile.open(path))
+
+
+def test_an_unknown_architecture_lists_the_supported(tmp_path):
+    """The cause is named, and nothing is said of damage."""
+    path = _file(tmp_path, architecture="llama9")
+    with pytest.raises(UnsupportedModelError, match=r"'llama9'.*supported: gemma3, llama"):
+        model_config(GGUFFile.open(path))
+    assert {"gemma3", "llama"} == set(SUPPORTED_ARCHITECTURES)
+
+
+@pytest.mark.parametrize(
+    ("case", "error", "words"),
+    [
+        ("133-head-count-missing", GGUFError, ["llama.attention.head_count"]),
+        ("139-more-tokens-than-rows", GGUFError, ["token_embd.weight", "304", "300"]),
+        ("145-embedding-transposed", GGUFError, ["token_embd.weight", "[300, 64]", "[64, 300]"]),
+        ("147-block-count-huge", GGUFError, ["block_count", "blk.2."]),
+        ("151-architecture-unknown", UnsupportedModelError, ["llama9", "gemma3, llama"]),
+    ],
+)
+def test_trouble_cases(case, error, words, data):
+    """Files from the field: one line that names file, thing and values."""
+    path = data / "cases" / case / "model.gguf"
+    with pytest.raises(error) as raised:
+        model_config(GGUFFile.open(path))
+    message = str(raised.value)
+    assert [] == [word for word in ["model.gguf", *words] if word not in message]
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["output_norm.weight", "blk.1.attn_v.weight", "blk.0.ffn_norm.weight", "token_embd.weight"],
+)
+def test_a_missing_tensor_is_named(tmp_path, name, team):
+    """At loading, before a token is computed."""
+    path = _file(tmp_path, drop=[name])
+    with pytest.raises(GGUFError, match=rf"{name}.* missing"):
+        open_model(path, team)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("blk.0.attn_q.weight", (32, 16)),
+        ("blk.1.ffn_down.weight", (48, 32)),
+        ("blk.0.attn_norm.weight", (31,)),
+        ("blk.0.attn_q.bias", (16,)),
+        ("output.weight", (39, 32)),
+        ("rope_freqs.weight", (3,)),
+    ],
+)
+def test_a_wrong_shape_is_named(tmp_path, name, shape, team):
+    """With the shape expected and the one found."""
+    path = _file(tmp_path, weights={name: np.ones(shape, np.float32)})
+    with pytest.raises(GGUFError, match=rf"{name}.*expected \[.*found \[{shape[0]}"):
+        open_model(path, team)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_impossible_rotary_divisors_are_refused(tmp_path, value, team):
+    """They divide frequencies."""
+    weights = {"rope_freqs.weight": np.array([1, 2, value, 1], np.float32)}
+    with pytest.raises(GGUFError, match=r"rope_freqs\.weight holds"):
+        open_model(_file(tmp_path, weights=weights), team)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "blk.0.ffn_gate_inp.weight",
+        "blk.1.attn_q_norm.weight",
+        "output.bias",
+        "rope_factors_long.weight",
+    ],
+)
+def test_a_tensor_without_a_place_is_refused(tmp_path, name, team):
+    """Leaving it out would change the results without a word."""
+    path = _file(tmp_path, weights={name: np.ones(8, np.float32)})
+    with pytest.raises(UnsupportedModelError, match=f"{name}.* no place in architecture llama"):
+        open_model(path, team)

@@ -1,0 +1,106 @@
+"""The thread team: every item once, exceptions to the caller, an orderly end."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from worker.kernels.spin import wait_for_change
+from worker.thread_team import ThreadTeam
+
+
+@pytest.fixture(params=[1, 2, 5])
+def team(request):
+    """Teams of one, of two, and of more threads than cores."""
+    with ThreadTeam(request.param) as team:
+        yield team
+
+
+@pytest.mark.parametrize("items", [0, 1, 2, 7, 100])
+def test_each_item_runs_once(team, items):
+    """Over many regions in a row, with more and with fewer items than threads."""
+    for _ in range(20):
+        seen = []
+        team.run(seen.append, items)
+        assert list(range(items)) == sorted(seen)
+
+
+def test_results_are_complete_when_run_returns(team):
+    """No item is still being written when the caller goes on."""
+    out = np.zeros(64, np.int64)
+    for region in range(1, 200):
+
+        def work(item, region=region):
+            out[item] = region
+
+        team.run(work, 64)
+        assert (out == region).all()
+
+
+def test_items_run_on_several_threads_at_once():
+    """Two items that wait for each other can only end together."""
+    meeting = threading.Barrier(2, timeout=30)
+    with ThreadTeam(2) as team:
+        team.run(lambda _item: meeting.wait(), 2)
+
+
+def test_a_team_of_one_runs_inline_in_order():
+    """No thread is started, and items come in order on the caller's thread."""
+    before = threading.active_count()
+    with ThreadTeam(1) as team:
+        assert before == threading.active_count()
+        seen = []
+        team.run(lambda item: seen.append((item, threading.get_ident())), 3)
+    assert [(i, threading.get_ident()) for i in range(3)] == seen
+
+
+def test_an_exception_reaches_the_caller_and_the_team_goes_on(team):
+    """The first exception is raised; the next region runs as if nothing had been."""
+
+    def fail(item):
+        if item == 3:
+            raise ValueError("item 3")
+
+    for _ in range(5):
+        with pytest.raises(ValueError, match="item 3"):
+            team.run(fail, 50)
+        seen = []
+        team.run(seen.append, 10)
+        assert list(range(10)) == sorted(seen)
+
+
+def test_parked_threads_wake_up():
+    """After a pause longer than the spin, a region still runs on all threads."""
+    with ThreadTeam(2) as team:
+        meeting = threading.Barrier(2, timeout=30)
+        for _ in range(3):
+            deadline = time.monotonic() + 30
+            while team._parked < 1:
+                assert time.monotonic() < deadline, "the helper thread never parked"
+                time.sleep(0.01)
+            team.run(lambda _item: meeting.wait(), 2)
+
+
+def test_close_ends_the_threads_and_may_be_repeated():
+    """No thread outlives its team."""
+    before = threading.active_count()
+    team = ThreadTeam(4)
+    team.run(lambda item: None, 8)
+    team.close()
+    team.close()
+    assert before == threading.active_count()
+
+
+def test_a_nested_region_is_refused():
+    """An item that calls run() would wait for itself."""
+    with ThreadTeam(2) as team, pytest.raises(AssertionError, match="within a work item"):
+        team.run(lambda _item: team.run(lambda _inner: None, 4), 4)
+
+
+def test_a_wait_is_bounded():
+    """A word that never changes gives False, a changed one True at once."""
+    words = np.zeros(4, np.int64)
+    assert not wait_for_change(words, 1, 0, 10, 10)
+    words[1] = 5
+    assert wait_for_change(words, 1, 0, 10, 10)
