@@ -36,6 +36,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     app(arguments, prog_name="tokenmill")
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from cluster.version import VERSION
+
+        print(f"tokenmill {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Take the options that belong to no verb."""
+
+
 @app.command(cls=Verb)
 def run(
     config: Annotated[Path, typer.Argument(help="A YAML file; docs/options.md lists its keys.")],

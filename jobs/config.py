@@ -40,7 +40,8 @@ class JobConfig(BaseModel):
         description="The SHA-256 the model file must have. Default: whatever the source gives.",
     )
     input: str = Field(
-        description="A Parquet file, or a folder of them that is read with all its subfolders.",
+        description="A Parquet file, a folder that is read with all its subfolders, or a glob "
+        "pattern.",
     )
     output: str = Field(
         description="The run directory; it must not exist yet, or be empty.",

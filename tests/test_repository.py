@@ -64,11 +64,12 @@ def test_readme_commands_are_make_targets():
 
 def test_document_links_lead_somewhere():
     """Every relative link of README and docs names a file that is there."""
-    missing = []
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
-            if "://" not in target and not (page.parent / target).exists():
-                missing.append(f"{page.name}: {target}")
+    missing = [
+        f"{page.name}: {target}"
+        for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
     assert [] == missing
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -22,6 +23,12 @@ def test_help_lists_the_verbs(invoke):
     result = invoke("--help")
     assert 0 == result.exit_code
     assert all(verb in result.stdout for verb in VERBS)
+
+
+def test_version_is_that_of_the_distribution(invoke):
+    """The code's own version and pyproject.toml's are one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"tokenmill {project['version']}\n" == invoke("--version").stdout
 
 
 @pytest.mark.parametrize("verb", VERBS)
