@@ -79,13 +79,13 @@ def temporary_path(target: Path) -> Path:
 
 
 def commit_json(target: Path, document: object) -> None:
-    """Commit a JSON document.
+    """Commit a JSON document; what JSON has no type for (a date, say) becomes its text.
 
     Raises:
         JobStoppedError: as ``committed_file``.
     """
     with committed_file(target) as file:
-        file.write(json.dumps(document, indent=1).encode())
+        file.write(json.dumps(document, indent=1, default=str).encode())
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class RunDirectory:
         created: whether the folder was made for this run.
     """
 
-    def __init__(self, path: Path, lock: BinaryIO, created: bool) -> None:
+    def __init__(self, path: Path, lock: BinaryIO, *, created: bool) -> None:
         self.path = path
         self._lock = lock
         self._created = created
@@ -71,7 +71,7 @@ class RunDirectory:
             raise JobConfigError(
                 f"{name}: the output folder cannot be written ({error.strerror}); choose another"
             ) from error
-        run = cls(path, lock, created)
+        run = cls(path, lock, created=created)
         try:
             run._take_lock(name)
             _refuse_earlier_run(path, name)

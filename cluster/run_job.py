@@ -2,12 +2,14 @@
 
 from datetime import datetime
 from functools import reduce
+from pathlib import Path
 
 from worker.engine.checksum import TokenChecksum
 
 from .actor import WorkerSpec
 from .dataset import InputDataset
 from .driver import Driver
+from .errors import JobConfigError
 from .fingerprint import describe_inputs, fingerprint
 from .job import Job
 from .manifest import Manifest, PartRecord
@@ -46,6 +48,7 @@ def run_job(job: Job, progress: ProgressCallback) -> JobSummary:
     """
     progress(Progress(phase=Phase.CHECKING))
     refuse_paths_in_package(job.input, job.output)
+    _refuse_output_in_input(job)
     with stop_signal(at_once=True):
         dataset = InputDataset.open(job.input, job.columns)
         output_schema(dataset.schema, job.optional_columns, job.cluster.output_prefix)
@@ -56,6 +59,16 @@ def run_job(job: Job, progress: ProgressCallback) -> JobSummary:
             # Inside the session: Ray puts a handler of its own in our handler's place.
             with ray_session(cpus), stop_signal() as stop:
                 return _run(job, dataset, run, model, stop, progress)
+
+
+def _refuse_output_in_input(job: Job) -> None:
+    """Parts in the input folder would be input of the next run, without a word."""
+    source, output = Path(job.input).resolve(), Path(job.output).resolve()
+    if source.is_dir() and output.is_relative_to(source):
+        raise JobConfigError(
+            f"output {job.output} lies in the input folder {job.input}: its files would be read as "
+            "input by the next run; choose an output folder elsewhere"
+        )
 
 
 def _run(

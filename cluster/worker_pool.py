@@ -11,8 +11,10 @@ import ray.exceptions
 from .actor import Worker, WorkerSpec
 from .dispatcher import Assignment
 from .errors import JobConfigError, JobStoppedError
+from .version import VERSION
 
 _CPU: Final = "CPU"
+_IMPORT_FAILURES: Final = ("ModuleNotFoundError", "ImportError", "AttributeError")
 
 
 class EventKind(Enum):
@@ -140,6 +142,7 @@ class WorkerPool:
 
         Raises:
             JobStoppedError: Ray itself failed.
+            JobConfigError: a node has no tokenmill to start a worker from.
         """
         calls = list(self._calls)
         if not calls:
@@ -174,7 +177,13 @@ class WorkerPool:
             return Event(call.worker_id, call.kind, ray.get(ref), call.first_row)
         except ray.exceptions.RayError as error:
             self.end_worker(call.worker_id)
-            return Event(call.worker_id, EventKind.LOST, _reason(error))
+            reason = _reason(error)
+            if call.kind is EventKind.IDENTIFIED and reason.startswith(_IMPORT_FAILURES):
+                raise JobConfigError(
+                    f"a worker cannot start on its node ({reason}); install tokenmill {VERSION} on "
+                    "every machine of the cluster, or use ray job submit --working-dir"
+                ) from error
+            return Event(call.worker_id, EventKind.LOST, reason)
 
 
 def _reason(error: ray.exceptions.RayError) -> str:

@@ -194,3 +194,11 @@ def test_three_workers_share_one_row_group(run):
     summary, folder, _ = run(FakePool(), case="421-one-row-group/rows.parquet", workers=3)
     assert list(range(3000)) == ids(folder)
     assert 500 < min(worker.rows for worker in summary.workers)
+
+
+def test_an_output_in_the_input_folder_is_refused(tmp_path):
+    """Its parts would silently be input of the next run."""
+    job = Job(input=str(tmp_path), output=str(tmp_path / "out"), model="m.gguf")
+    with pytest.raises(JobConfigError, match="lies in the input folder"):
+        run_job(job, lambda _: None)
+    assert [] == list(tmp_path.iterdir())

@@ -1,0 +1,44 @@
+import pytest
+
+from cluster.dataset import InputDataset
+from cluster.input_columns import InputColumns
+from cluster.job import Job
+from cluster.model_check import check_model
+from worker.engine.config import EngineConfig
+from worker.errors import GGUFError, ModelError
+from worker.model_source import file_sha256
+
+
+def check(model, source, **engine):
+    """Check a model for an input."""
+    job = Job(input=str(source), output="out", model=str(model), engine=EngineConfig(**engine))
+    return check_model(job, InputDataset.open(str(source), InputColumns()))
+
+
+def test_messages_without_any_template_are_refused(data):
+    """The file, the key and the column are named, and both ways out."""
+    case = data / "cases/315-no-template"
+    with pytest.raises(ModelError) as caught:
+        check(case / "model.gguf", case / "rows.parquet")
+    names = ["model.gguf", "tokenizer.chat_template", "messages", "engine.chat_template", "prompt"]
+    assert [] == [name for name in names if name not in str(caught.value)]
+
+
+def test_a_template_of_the_job_will_do(data):
+    """A template in the settings replaces what the file lacks."""
+    case = data / "cases/315-no-template"
+    model = case / "model.gguf"
+    checked = check(model, case / "rows.parquet", chat_template="{{ messages[0].content }}")
+    assert (str(model), file_sha256(model)) == (checked.source, checked.sha256)
+
+
+def test_prompts_need_no_template(data):
+    """Plain text is completed by any model."""
+    check(data / "cases/chain-llama.gguf", data / "cases/rows-60")
+
+
+def test_a_broken_model_is_found_before_any_worker_starts(data):
+    """A truncated file is refused by its header's check."""
+    (model,) = (data / "cases/101-truncated-tail").glob("*.gguf")
+    with pytest.raises(GGUFError, match=model.name):
+        check(model, data / "cases/rows-60")
