@@ -14,6 +14,8 @@ from .errors import JobConfigError, JobStoppedError
 from .version import VERSION
 
 _CPU: Final = "CPU"
+_ADVICE: Final = "Some common causes include"  # what Ray puts behind every death, true or not
+_REASON_CHARACTERS: Final = 300
 _IMPORT_FAILURES: Final = ("ModuleNotFoundError", "ImportError", "AttributeError")
 
 
@@ -192,4 +194,5 @@ def _reason(error: ray.exceptions.RayError) -> str:
         cause = error.cause if isinstance(error.cause, BaseException) else error
         return f"{type(cause).__name__}: {cause}".split("\n", 1)[0]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    reason = lines[-1] if lines else type(error).__name__
+    return reason.split(_ADVICE, 1)[0].strip()[:_REASON_CHARACTERS]
