@@ -1,16 +1,17 @@
 """The model, as far as it can be judged before any worker starts."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from worker.errors import ModelError
 from worker.gguf.file import GGUFFile
 from worker.model_source import fetch_model, file_sha256
+from worker.tokenizer.prompt_encoder import PromptEncoder
+from worker.tokenizer.tokenizer import Tokenizer
 
 from .dataset import InputDataset
 from .job import Job
-
-_TEMPLATE_KEY = "tokenizer.chat_template"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +28,40 @@ class CheckedModel:
 
 
 def check_model(job: Job, dataset: InputDataset) -> CheckedModel:
-    """Fetch the model, read its header, and check that there is a chat template if one is needed.
+    """Fetch the model and check all of it but its weights: hyperparameters, tokenizer, template.
 
     Raises:
-        ModelError: it cannot be fetched, is no sound GGUF file, or has no chat template although
-            the input has messages.
+        ModelError: it cannot be fetched, is no sound GGUF file, cannot be run, or has no chat
+            template although the input has messages.
+        EngineConfigError: the settings of the chat template cannot be used.
     """
+    # Imported here: it compiles kernels, which a job with a wrong path need not wait for.
+    from worker.models.registry import model_config
+
     path = fetch_model(job.model, sha256=job.model_sha256)
     model = GGUFFile.open(path)
     try:
-        template = job.engine.chat_template or model.metadata.text(_TEMPLATE_KEY, None)
+        model_config(model)
+        encoder = _prompt_encoder(job, Tokenizer.from_metadata(model.metadata))
     finally:
         model.close()
     messages = dataset.columns.messages
-    if messages is not None and template is None:
+    if messages is not None and not encoder.has_template:
         raise ModelError(
-            f"{path}: no {_TEMPLATE_KEY} in the file, and the input column {messages} needs one; "
-            "give a template by engine.chat_template, or use a prompt column"
+            f"{path}: no tokenizer.chat_template in the file, and the input column {messages} "
+            "needs one; give a template by engine.chat_template, or use a prompt column"
         )
     is_local = not job.model.startswith(("hf:", "pypi:"))
     return CheckedModel(str(path.absolute()) if is_local else job.model, _sha256(job, path))
+
+
+def _prompt_encoder(job: Job, tokenizer: Tokenizer) -> PromptEncoder:
+    return PromptEncoder.for_model(
+        tokenizer,
+        now=job.engine.chat_template_date or datetime.now(UTC),
+        chat_template=job.engine.chat_template,
+        kwargs=job.engine.chat_template_kwargs,
+    )
 
 
 def _sha256(job: Job, path: Path) -> str:

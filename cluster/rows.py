@@ -101,7 +101,7 @@ def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
         # JSON can spell half of a surrogate pair, which no UTF-8 text can hold.
         json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        raise RowError(f"messages: invalid JSON: {error.msg} at position {error.pos}") from None
+        raise RowError(f"messages: invalid JSON at position {error.pos}: {error.msg}") from None
     except UnicodeEncodeError:
         raise RowError("messages: invalid JSON: half of a surrogate pair") from None
     except RecursionError:

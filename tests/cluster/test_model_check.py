@@ -42,3 +42,20 @@ def test_a_broken_model_is_found_before_any_worker_starts(data):
     (model,) = (data / "cases/101-truncated-tail").glob("*.gguf")
     with pytest.raises(GGUFError, match=model.name):
         check(model, data / "cases/rows-60")
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("133-head-count-missing", "llama.attention.head_count"),
+        ("139-more-tokens-than-rows", "304 tokens, .* only 300 rows"),
+        ("141-no-tokenizer", "tokenizer.ggml.model"),
+        ("145-embedding-transposed", r"expected \[300, 64\], found \[64, 300\]"),
+        ("147-block-count-huge", r"block_count is 4294967295, .* blk\.2"),
+        ("151-architecture-unknown", "'llama9', .* supported: gemma3, llama"),
+    ],
+)
+def test_a_model_that_cannot_be_run_is_found_before_any_worker_starts(data, case, words):
+    """Hyperparameters, tokenizer and architecture are judged from the file's header."""
+    with pytest.raises(ModelError, match=words):
+        check(data / "cases" / case / "model.gguf", data / "cases/rows-60")

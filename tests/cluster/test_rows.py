@@ -68,11 +68,11 @@ def test_messages_as_json_fail_one_by_one(data):
     """Broken JSON says where, other values say what is needed; sound rows are requests."""
     found = rows_of_case(data, "409-messages-as-json")
     expected = {
-        1: "messages: invalid JSON: Unterminated string starting at at position ",
-        2: "messages: invalid JSON: ",
+        1: "messages: invalid JSON at position 29: Unterminated string starting at",
+        2: "messages: invalid JSON at position 0: ",
         3: "messages: a list is needed, found an object",
         4: "messages is null",
-        5: "messages: invalid JSON: ",
+        5: "messages: invalid JSON at position 0: ",
     }
     failures = errors(found)
     assert list(expected) == list(failures)

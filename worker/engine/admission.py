@@ -34,7 +34,7 @@ class Admission:
         Raises:
             RowError: the prompt cannot be made into token ids.
         """
-        prompt = tuple(self._encoder.encode(request))
+        prompt = tuple(self._encoder.encode(request, max_tokens=self._max_model_len))
         params = request.sampling
         room = self._max_model_len - len(prompt)
         new = room if params.max_tokens is None else min(room, params.max_tokens)

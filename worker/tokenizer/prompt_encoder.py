@@ -11,6 +11,9 @@ from .chat_template import ChatTemplate
 from .messages import check_text
 from .tokenizer import Tokenizer
 
+# Encoding takes seconds for some megabytes. Up to this length an error states the exact count.
+_EXACT_CHARACTERS = 1 << 20
+
 
 class PromptEncoder:
     """Encodes a row's prompt, messages or ids. Whether the result fits is the engine's check."""
@@ -61,14 +64,19 @@ class PromptEncoder:
         """Whether rows with messages can be encoded."""
         return self._template is not None
 
-    def encode(self, request: Request) -> list[int]:
+    def encode(self, request: Request, *, max_tokens: int | None = None) -> list[int]:
         """Encode what the request gives.
+
+        Args:
+            request: the row.
+            max_tokens: a text of megabytes that must have more tokens is refused unencoded; all
+                others are encoded, however long.
 
         Raises:
             RowError: nothing to encode, no token left, broken messages or ids, a template
-                error, text that the vocabulary cannot express.
+                error, text that the vocabulary cannot express, far too long a text.
         """
-        ids = self._ids(request)
+        ids = self._ids(request, max_tokens)
         if not ids:
             raise RowError("prompt is empty: no token is left after tokenising")
         return ids
@@ -81,16 +89,29 @@ class PromptEncoder:
         """
         return self._needed_template().render(messages).text
 
-    def _ids(self, request: Request) -> list[int]:
+    def _ids(self, request: Request, max_tokens: int | None) -> list[int]:
         if request.prompt_token_ids is not None:
             return self._checked_ids(request.prompt_token_ids)
         if request.messages is not None:
-            return self._tokenizer.encode_chat(self._needed_template().render(request.messages))
+            rendered = self._needed_template().render(request.messages)
+            self._refuse_far_too_long(rendered.text, max_tokens)
+            return self._tokenizer.encode_chat(rendered)
         if not isinstance(request.prompt, str):
             found = "nothing" if request.prompt is None else type(request.prompt).__name__
             raise RowError(f"prompt: a text is needed, found {found}")
         check_text(request.prompt, "prompt")
+        self._refuse_far_too_long(request.prompt, max_tokens)
         return self._tokenizer.encode(request.prompt)
+
+    def _refuse_far_too_long(self, text: str, max_tokens: int | None) -> None:
+        if max_tokens is None or len(text) <= _EXACT_CHARACTERS:
+            return
+        fewest = self._tokenizer.fewest_tokens(text)
+        if fewest > max_tokens:
+            raise RowError(
+                f"prompt too long: {len(text)} characters are at least {fewest} tokens, more than "
+                f"the context of {max_tokens}; shorten the prompt or raise max_model_len"
+            )
 
     def _needed_template(self) -> ChatTemplate:
         if self._template is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Protocol
 
 from gguf.constants import Keys, TokenType
@@ -139,6 +140,17 @@ class Tokenizer:
             marked = marked.removeprefix(self.bos_token)
         parts = map(prompt.unguarded, self._control.split(marked))
         return [*self._prefix, *self._encode_parts(parts)]
+
+    def fewest_tokens(self, text: str) -> int:
+        """Give a lower bound of the tokens of a text, without encoding it."""
+        if self._right_strip:  # blanks may vanish
+            return 0
+        return len(text) // self._longest_token
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Bytes of the longest token as it is spelled in the file, at least those it stands for."""
+        return max(len(token.encode()) for token in self._vocabulary.tokens)
 
     def piece(self, token_id: int) -> bytes:
         """Give the bytes a token adds to a text; control and unused tokens add none."""

@@ -7,6 +7,7 @@ import pytest
 from worker.engine.request import Request, RowId
 from worker.errors import ModelError, RowError
 from worker.tokenizer.prompt_encoder import PromptEncoder
+from worker.tokenizer.tokenizer import SpecialText, Tokenizer
 
 from .vocab_file import byte_level
 
@@ -92,3 +93,19 @@ def test_a_template_of_the_file_that_does_not_compile(tmp_path):
     with pytest.raises(ModelError, match=r"^chat_template of the job settings"):
         PromptEncoder.for_model(tokenizer, now=NOW, chat_template="{{")
     assert PromptEncoder.for_model(tokenizer, now=NOW, chat_template="x").has_template
+
+
+def test_a_text_of_megabytes_is_refused_unencoded(encoder, monkeypatch):
+    """What cannot fit by its length alone is not encoded; a shorter one is, to be counted."""
+    long = "a" * ((1 << 20) + 1)
+    assert len(long) - 1 == len(encoder.encode(request(prompt=long[1:]), max_tokens=256))
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("encoded"))
+    with pytest.raises(RowError, match="1048577 characters are at least .* the context of 256"):
+        encoder.encode(request(prompt=long), max_tokens=256)
+
+
+def test_the_fewest_tokens_are_a_bound(small):
+    """No text has fewer tokens than the bound says, not even of the longest tokens alone."""
+    for text in ("", "hello" * 10, "<|im_end|>" * 10, "é" * 33):
+        ids = small.encode(text, special=SpecialText.PARSE)
+        assert small.fewest_tokens(text) <= len(ids)
