@@ -100,7 +100,7 @@ def test_a_text_of_megabytes_is_refused_unencoded(encoder, monkeypatch):
     long = "a" * ((1 << 20) + 1)
     assert len(long) - 1 == len(encoder.encode(request(prompt=long[1:]), max_tokens=256))
     monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("encoded"))
-    with pytest.raises(RowError, match="1048577 characters are at least .* the context of 256"):
+    with pytest.raises(RowError, match=r"1048577 characters are at least .* the context of 256"):
         encoder.encode(request(prompt=long), max_tokens=256)
 
 
