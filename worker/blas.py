@@ -26,16 +26,16 @@ Product = Callable[..., Any]  # product(W [m, k], tiles [n, k, t], out=[n, m, t]
 
 TILES = (16, 8, 4)  # rows of a tile, tried in this order
 
-# Values of W in one slice: 512 KiB stay in the second-level cache while all tiles pass over them,
-# and the smallest projections still give several threads something to do.
-_SLICE_VALUES = 1 << 18
-_SLICE_ROWS = 16  # slices are multiples of this, to suit BLAS's own blocking
+# Values of W in one slice: 512 KiB stay in the second-level cache while all tiles pass over them.
+_SLICE_VALUES = 1 << 17
+_SLICE_ROWS = 8  # slices are multiples of this, to suit BLAS's own blocking
+_SLICES = 4  # their number is a multiple of this, to suit any team of 1, 2 or 4 threads
 _TILES_A_CALL = 8
 
 
 def slices(outputs: int, inputs: int) -> tuple[tuple[int, int], ...]:
     """Cut the rows of a weight [outputs, inputs] into (first, last) ranges, by its shape alone."""
-    count = max(1, round(outputs * inputs / _SLICE_VALUES))
+    count = max(1, _SLICES * round(outputs * inputs / (_SLICES * _SLICE_VALUES)))
     rows = -(-outputs // count)
     rows = -(-rows // _SLICE_ROWS) * _SLICE_ROWS
     return tuple((first, min(first + rows, outputs)) for first in range(0, outputs, rows))

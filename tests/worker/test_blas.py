@@ -39,12 +39,12 @@ def _alone_dependent(weight, tiles, out):
 
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (16, 64), (3072, 576), (49152, 576)])
 def test_slices_cover_all_rows_once(outputs, inputs):
-    """In order, without gaps; all but the last a multiple of 16 rows."""
+    """In order, without gaps; all but the last a multiple of 8 rows."""
     parts = slices(outputs, inputs)
     assert 0 == parts[0][0]
     assert outputs == parts[-1][1]
     assert [a[1] for a in parts[:-1]] == [b[0] for b in parts[1:]]
-    assert all((last - first) % 16 == 0 for first, last in parts[:-1])
+    assert all((last - first) % 8 == 0 for first, last in parts[:-1])
 
 
 def test_the_library_here_proves_itself():

@@ -6,8 +6,9 @@ heads that share the K/V head meet a block while it is in the nearest cache. Sof
 computed as the blocks come by (Milakov and Gimelshein, 2018; Dao et al., 2022).
 
 A query's result depends on its position and on the keys before it, on nothing else: blocks are
-absolute (block j holds positions j * block_size onwards), masked by position, and every query runs
-through the same instructions whatever stands beside it.
+absolute (block j holds positions j * block_size onwards) and so are the spans of blocks between two
+updates of the softmax; masks follow from positions; and every query runs through the same
+instructions whatever stands beside it.
 """
 
 from typing import Any
@@ -19,6 +20,7 @@ from .flat import flat
 from .jit import kernel
 from .soft_cap import capped8
 from .vector import (
+    add8,
     exp8,
     first_lane,
     fma8,
@@ -26,6 +28,7 @@ from .vector import (
     keep_lanes,
     load8,
     load_part,
+    max8,
     mul8,
     splat8,
     store8,
@@ -36,6 +39,7 @@ from .vector import (
 )
 
 QUERY_TILE = 16
+SPAN = 64  # positions whose scores are held at once, in whole blocks
 
 
 def attention(
@@ -108,7 +112,9 @@ def _attention(
     cap: np.float32,
 ) -> None:
     """Arrays of floats are flat. A row of the state belongs to one query and one of its heads."""
-    scores = np.empty((block_size + 7) // 8 * 8, np.float32)
+    span = max(1, SPAN // block_size)  # blocks
+    scores = np.empty(span * _padded(block_size), np.float32)
+    bases = np.empty(span, np.int64)
     largest = np.empty(QUERY_TILE * group, np.float32)
     total = np.empty(QUERY_TILE * group, np.float32)
     out_columns = kv_heads * group * head_dim
@@ -117,27 +123,35 @@ def _attention(
         first, last = items[item, 2], items[item, 3]
         head_column = kv_head * group * head_dim
         _begin(out, first, last, out_columns, head_column, group * head_dim, largest, total)
-        first_block, last_block = 0, positions[last - 1] // block_size
+        start, end = 0, positions[last - 1] // (span * block_size)
         if window > 0:
-            first_block = max(0, positions[first] - window + 1) // block_size
-        for j in range(first_block, last_block + 1):
-            base = (table[sequence, j] * kv_heads + kv_head) * block_size * head_dim
+            start = max(0, positions[first] - window + 1) // (span * block_size)
+        for j in range(start, end + 1):
+            for b in range(span):
+                # Blocks past the sequence's end have no column; no query looks at them.
+                column = min(j * span + b, table.shape[1] - 1)
+                bases[b] = (table[sequence, column] * kv_heads + kv_head) * block_size * head_dim
             for t in range(first, last):
-                # Slots low to high of this block are the ones that token t sees.
-                seen = positions[t] - j * block_size
-                high = min(block_size, seen + 1)
+                # Slots low to high of this span are the ones that token t sees.
+                seen = positions[t] - j * span * block_size
+                high = min(span * block_size, seen + 1)
                 low = max(0, seen - window + 1) if window > 0 else 0
                 if low >= high:
                     continue
                 for g in range(group):
-                    row = (t - first) * group + g
                     column = head_column + g * head_dim
                     _absorb(
-                        qkv, t * columns + column, keys, values, base, low, high, block_size,
+                        qkv, t * columns + column, keys, values, bases, low, high, block_size,
                         head_dim, scale, cap, out, t * out_columns + column, scores, largest,
-                        total, row,
+                        total, (t - first) * group + g,
                     )  # fmt: skip
         _divide(out, first, last, out_columns, head_column, group, head_dim, total)
+
+
+@kernel
+def _padded(block_size: int) -> int:
+    """Slots of a block in the buffer of scores: whole vectors."""
+    return (block_size + 7) // 8 * 8
 
 
 @kernel
@@ -165,7 +179,7 @@ def _absorb(
     query: int,
     keys: NDArray[np.float32],
     values: NDArray[np.float32],
-    base: int,
+    bases: NDArray[np.int64],
     low: int,
     high: int,
     block_size: int,
@@ -179,27 +193,31 @@ def _absorb(
     total: NDArray[np.float32],
     row: int,
 ) -> None:
-    """Take slots low to high of the block at `base` into the running softmax of one row."""
-    greatest = largest[row]
-    first = low // 8 * 8
-    for s in range(first, high, 8):
-        score = _scores(qkv, query, keys, base, s, block_size, head_dim)
-        score = mul8(score, splat8(scale))
-        if cap > 0:
-            score = capped8(score, cap)
-        # Slots that the query does not see may hold anything, NaN included.
-        score = keep_lanes(score, low - s, high - s, np.float32(-np.inf))
-        store8(scores, s, score)
-        greatest = max(greatest, greatest8(score))
-    shrink = first_lane(exp8(splat8(largest[row] - greatest)))
-    added = np.float32(0.0)
-    for s in range(first, high, 8):
+    """Take slots low to high of a span of blocks into the running softmax of one row."""
+    padded = _padded(block_size)
+    first_block, last_block = low // block_size, (high - 1) // block_size
+    maxima = splat8(largest[row])
+    for b in range(first_block, last_block + 1):
+        start, stop = max(0, low - b * block_size), min(block_size, high - b * block_size)
+        for s in range(0, padded, 8):
+            score = _scores(qkv, query, keys, bases[b], s, block_size, head_dim)
+            score = mul8(score, splat8(scale))
+            if cap > 0:
+                score = capped8(score, cap)
+            # Slots that the query does not see may hold anything, NaN included.
+            score = keep_lanes(score, start - s, stop - s, np.float32(-np.inf))
+            store8(scores, b * padded + s, score)
+            maxima = max8(maxima, score)
+    greatest = greatest8(maxima)
+    added = splat8(np.float32(0.0))
+    for s in range(first_block * padded, (last_block + 1) * padded, 8):
         weight = exp8(sub8(load8(scores, s), splat8(greatest)))
         store8(scores, s, weight)
-        added += sum8(weight)
-    total[row] = total[row] * shrink + added
+        added = add8(added, weight)
+    shrink = first_lane(exp8(splat8(largest[row] - greatest)))
+    total[row] = total[row] * shrink + sum8(added)
     largest[row] = greatest
-    _add_values(values, base, low, high, head_dim, scores, shrink, out, target)
+    _add_values(values, bases, low, high, block_size, head_dim, scores, shrink, out, target)
 
 
 @kernel
@@ -239,9 +257,10 @@ def _scores(
 @kernel
 def _add_values(
     values: NDArray[np.float32],
-    base: int,
+    bases: NDArray[np.int64],
     low: int,
     high: int,
+    block_size: int,
     head_dim: int,
     weights: NDArray[np.float32],
     shrink: np.float32,
@@ -249,16 +268,19 @@ def _add_values(
     target: int,
 ) -> None:
     """Set out = out * shrink + sum over slots of weight * value, slots in order."""
-    old = splat8(shrink)
+    old, padded = splat8(shrink), _padded(block_size)
+    first_block, last_block = low // block_size, (high - 1) // block_size
     wide = head_dim // 32 * 32
     for d in range(0, wide, 32):
         a0, a1 = mul8(load8(out, target + d), old), mul8(load8(out, target + d + 8), old)
         a2, a3 = mul8(load8(out, target + d + 16), old), mul8(load8(out, target + d + 24), old)
-        for s in range(low, high):
-            v = base + s * head_dim + d
-            w = splat8(weights[s])
-            a0, a1 = fma8(w, load8(values, v), a0), fma8(w, load8(values, v + 8), a1)
-            a2, a3 = fma8(w, load8(values, v + 16), a2), fma8(w, load8(values, v + 24), a3)
+        for b in range(first_block, last_block + 1):
+            start, stop = max(0, low - b * block_size), min(block_size, high - b * block_size)
+            for s in range(start, stop):
+                v = bases[b] + s * head_dim + d
+                w = splat8(weights[b * padded + s])
+                a0, a1 = fma8(w, load8(values, v), a0), fma8(w, load8(values, v + 8), a1)
+                a2, a3 = fma8(w, load8(values, v + 16), a2), fma8(w, load8(values, v + 24), a3)
         store8(out, target + d, a0)
         store8(out, target + d + 8, a1)
         store8(out, target + d + 16, a2)
@@ -266,8 +288,11 @@ def _add_values(
     for d in range(wide, head_dim, 8):
         n = min(8, head_dim - d)
         a = mul8(load_part(out, target + d, n), old)
-        for s in range(low, high):
-            a = fma8(splat8(weights[s]), load_part(values, base + s * head_dim + d, n), a)
+        for b in range(first_block, last_block + 1):
+            start, stop = max(0, low - b * block_size), min(block_size, high - b * block_size)
+            for s in range(start, stop):
+                value = load_part(values, bases[b] + s * head_dim + d, n)
+                a = fma8(splat8(weights[b * padded + s]), value, a)
         store_part(out, target + d, n, a)
 
 

@@ -21,6 +21,8 @@ from .vector import (
     upper_half,
 )
 
+_TOKENS_AT_ONCE = 64  # rows of x that stay in the second-level cache while the weight passes
+
 
 def matmul(
     weight: NDArray[np.float32],
@@ -66,17 +68,19 @@ def _matmul(
     Four rows of the weight meet two tokens at once; where fewer are left, the last one is computed
     again and not stored, so that every element goes through the same code.
     """
-    for n in range(first, last, 4):
-        count = min(4, last - n)
-        n1 = min(n + 1, last - 1) * inputs
-        n2 = min(n + 2, last - 1) * inputs
-        n3 = min(n + 3, last - 1) * inputs
-        for t in range(0, tokens, 2):
-            t1 = min(t + 1, tokens - 1)
-            sums = _dots(weight, n * inputs, n1, n2, n3, x, t * inputs, t1 * inputs, inputs)
-            column = first_column + n
-            store_part(out, t * columns + column, count, sums)
-            store_part(out, t1 * columns + column, count, upper_half(sums))
+    for start in range(0, tokens, _TOKENS_AT_ONCE):
+        end = min(start + _TOKENS_AT_ONCE, tokens)
+        for n in range(first, last, 4):
+            count = min(4, last - n)
+            n1 = min(n + 1, last - 1) * inputs
+            n2 = min(n + 2, last - 1) * inputs
+            n3 = min(n + 3, last - 1) * inputs
+            for t in range(start, end, 2):
+                t1 = min(t + 1, tokens - 1)
+                sums = _dots(weight, n * inputs, n1, n2, n3, x, t * inputs, t1 * inputs, inputs)
+                column = first_column + n
+                store_part(out, t * columns + column, count, sums)
+                store_part(out, t1 * columns + column, count, upper_half(sums))
 
 
 @kernel

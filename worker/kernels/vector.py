@@ -190,6 +190,17 @@ def sub8(typingctx: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
+def max8(typingctx: Any, a: Any, b: Any) -> Any:
+    """Larger of a and b in each lane; a where b is NaN."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a_value, b_value = arguments
+        return builder.select(builder.fcmp_ordered(">", b_value, a_value), b_value, a_value)
+
+    return float32x8(float32x8, float32x8), codegen
+
+
+@intrinsic
 def mul8(typingctx: Any, a: Any, b: Any) -> Any:
     """Multiply two vectors."""
 
