@@ -1,8 +1,11 @@
 """``tokenmill bench``: prefill and decode speed, in the columns of llama.cpp's batched bench."""
 
+import gc
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from cluster.peak_memory import peak_rss_bytes
@@ -30,16 +33,30 @@ def run_bench(model: str, plan: BenchPlan, output_format: str) -> None:
     path = fetch_model(model)
     results: list[dict[str, Any]] = []
     for layers in plan.cache_layers:
-        engine = Engine.from_gguf(path, engine_config(plan, layers))
+        numerics, lines = _under_bound(path, plan, layers)
+        results += lines
+    if output_format == "json":
+        print(json.dumps({"numerics": numerics, "results": results}, indent=2))
+    else:
+        print(*_table(results), f"numerics: {numerics}", sep="\n")
+
+
+@contextmanager
+def bench_engine(path: Path, plan: BenchPlan, cache_layers: int | None) -> Iterator[Engine]:
+    """An engine for all cases of the plan, warm, and gone with its memory at the end.
+
+    Raises:
+        EngineConfigError, PoolSizeError, ModelError: as ``run_bench``.
+    """
+    engine = Engine.from_gguf(path, engine_config(plan, cache_layers))
+    try:
         check_context(engine, plan)
         warm_up(engine)
-        for case in plan.cases:
-            print(f"measuring {case} ...", file=sys.stderr, flush=True)
-            results.append(_result(engine, case, layers))
-    if output_format == "json":
-        print(json.dumps({"numerics": engine.numerics, "results": results}, indent=2))
-    else:
-        print(*_table(results), f"numerics: {engine.numerics}", sep="\n")
+        yield engine
+    finally:
+        engine.close()
+        del engine
+        gc.collect()
 
 
 def engine_config(plan: BenchPlan, cache_layers: int | None) -> EngineConfig:
@@ -53,6 +70,18 @@ def engine_config(plan: BenchPlan, cache_layers: int | None) -> EngineConfig:
         kv_pool_tokens=blocks * block,
         dequant_cache_layers=cache_layers,
     )
+
+
+def _under_bound(
+    path: Path, plan: BenchPlan, cache_layers: int | None
+) -> tuple[str, list[dict[str, Any]]]:
+    """The arithmetic's identity, and the result of each case, under one bound of the cache."""
+    results = []
+    with bench_engine(path, plan, cache_layers) as engine:
+        for case in plan.cases:
+            print(f"measuring {case} ...", file=sys.stderr, flush=True)
+            results.append(_result(engine, case, cache_layers))
+        return engine.numerics, results
 
 
 def _result(engine: Engine, case: Case, cache_layers: int | None) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from worker.engine.request import RowId
 from worker.model_source import fetch_model
 from worker.stages import StageRecord
 
-from .bench import check_context, engine_config
-from .bench_measure import decode_steps, prefill_requests, start_decode, warm_up
+from .bench import bench_engine
+from .bench_measure import decode_steps, prefill_requests, start_decode
 from .bench_plan import BenchPlan, Case
 from .text_table import aligned
 
@@ -60,14 +60,12 @@ def run_profile(model: str, plan: BenchPlan, output_format: str) -> None:
     path = fetch_model(model)
     profiles: list[dict[str, Any]] = []
     for layers in plan.cache_layers:
-        engine = Engine.from_gguf(path, engine_config(plan, layers))
-        check_context(engine, plan)
-        warm_up(engine)
-        for case in plan.cases:
-            for profile in (profile_prefill(engine, case), profile_decode(engine, case)):
-                if output_format == "table":
-                    print("\n".join(profile_lines(profile)), flush=True)
-                profiles.append({"dequant_cache_layers": layers} | as_json(profile))
+        with bench_engine(path, plan, layers) as engine:
+            for case in plan.cases:
+                for profile in (profile_prefill(engine, case), profile_decode(engine, case)):
+                    if output_format == "table":
+                        print("\n".join(profile_lines(profile)), flush=True)
+                    profiles.append({"dequant_cache_layers": layers} | as_json(profile))
     if output_format == "json":
         print(json.dumps(profiles, indent=2))
 
