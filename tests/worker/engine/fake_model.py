@@ -96,7 +96,7 @@ class FakeTokenizer:
 class FakeEncoder:
     """Prompts as their bytes."""
 
-    def encode(self, request):
+    def encode(self, request, *, max_tokens=None):
         """Ids as they are, text as bytes; RowError without either."""
         if request.prompt_token_ids is not None:
             return list(request.prompt_token_ids)
