@@ -161,10 +161,8 @@ class Driver:
 
     def _handle(self, event: Event) -> None:
         match event.kind:
-            case EventKind.IDENTIFIED:
-                self._identified(event.worker_id, event.value)
-            case EventKind.LOADED:
-                self._loaded(event.worker_id, event.value)
+            case EventKind.IDENTIFIED | EventKind.LOADED | EventKind.UNUSABLE:
+                self._admit(event)
             case EventKind.SHARD_DONE:
                 self._shard_done(event)
             case EventKind.REPORTED:
@@ -176,6 +174,22 @@ class Driver:
     def _start_worker(self) -> None:
         worker_id = self._pool.start_worker()
         self.workers[worker_id] = WorkerRecord(worker_id, self._placement.threads)
+
+    def _admit(self, event: Event) -> None:
+        """Take a newcomer one step further; once rows are in work, one that cannot work is lost."""
+        try:
+            match event.kind:
+                case EventKind.IDENTIFIED:
+                    self._identified(event.worker_id, event.value)
+                case EventKind.LOADED:
+                    self._loaded(event.worker_id, event.value)
+                case _:
+                    raise JobConfigError(event.value)
+        except (JobConfigError, worker.errors.WorkerError, kvpool.errors.KVPoolError) as error:
+            if self._phase is Phase.STARTING:
+                raise
+            self._pool.end_worker(event.worker_id)
+            self._lost(event.worker_id, str(error))
 
     def _identified(self, worker_id: str, identity: dict[str, Any]) -> None:
         """Refuse another version before anything is sent that it might not understand."""
@@ -246,10 +260,7 @@ class Driver:
             )
 
     def _lost(self, worker_id: str, reason: str) -> None:
-        record = self.workers[worker_id]
-        record.loss_reason = reason
-        again = self._dispatcher.lose_worker(worker_id, reason)
-        self._tell(f"{worker_id} on {record.node} is lost ({reason}); shards again: {len(again)}")
+        self._mark_lost(worker_id, reason)
         num_lost = sum(w.loss_reason is not None for w in self.workers.values())
         if num_lost <= self._config.max_worker_restarts:
             self._start_worker()
@@ -258,6 +269,12 @@ class Driver:
                 f"no worker is left after {num_lost} were lost, the last because of: {reason}; "
                 f"{self.totals.num_rows} of {self._num_rows} rows are done and kept"
             )
+
+    def _mark_lost(self, worker_id: str, reason: str) -> None:
+        record = self.workers[worker_id]
+        record.loss_reason = reason
+        again = self._dispatcher.lose_worker(worker_id, reason)
+        self._tell(f"{worker_id} on {record.node} is lost ({reason}); shards again: {len(again)}")
 
     def _may_begin(self) -> bool:
         ready = len(self._dispatcher.workers)
@@ -293,6 +310,8 @@ class Driver:
                     waiting.discard(event.worker_id)
                     if event.kind is EventKind.REPORTED:
                         self._handle(event)
+                    elif event.kind is EventKind.LOST:
+                        self._mark_lost(event.worker_id, event.value)
 
     def _tell(self, note: str | None = None) -> None:
         workers = self.workers.values()

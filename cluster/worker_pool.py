@@ -27,6 +27,7 @@ class EventKind(Enum):
     SHARD_DONE = auto()
     REPORTED = auto()
     LOST = auto()
+    UNUSABLE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Event:
     Attributes:
         worker_id: which one.
         kind: what.
-        value: what the worker's method returned; for LOST the reason as text.
+        value: what the worker's method returned; for LOST and UNUSABLE the reason as text.
         first_row: the shard, for SHARD_DONE.
     """
 
@@ -111,7 +112,7 @@ class WorkerPool:
         self._num_started = 0
 
     def start_worker(self) -> str:
-        """Start a worker; it says IDENTIFIED when it is there, or LOST."""
+        """Start a worker; it says IDENTIFIED, or LOST, or UNUSABLE on a node without tokenmill."""
         worker_id = f"worker-{self._num_started}"
         self._num_started += 1
         actor: Any = self._remote.remote(worker_id)
@@ -144,7 +145,6 @@ class WorkerPool:
 
         Raises:
             JobStoppedError: Ray itself failed.
-            JobConfigError: a node has no tokenmill to start a worker from.
         """
         calls = list(self._calls)
         if not calls:
@@ -181,10 +181,11 @@ class WorkerPool:
             self.end_worker(call.worker_id)
             reason = _reason(error)
             if call.kind is EventKind.IDENTIFIED and reason.startswith(_IMPORT_FAILURES):
-                raise JobConfigError(
+                reason = (
                     f"a worker cannot start on its node ({reason}); install tokenmill {VERSION} on "
                     "every machine of the cluster, or use ray job submit --working-dir"
-                ) from error
+                )
+                return Event(call.worker_id, EventKind.UNUSABLE, reason)
             return Event(call.worker_id, EventKind.LOST, reason)
 
 

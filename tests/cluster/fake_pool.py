@@ -17,7 +17,7 @@ IDENTITY = {"node": "here", "pid": 1, "tokenmill": VERSION, "numerics_version": 
 
 
 class FakePool:
-    """Answers in a random order; ``on_event`` may replace any event, or add to what is lost.
+    """Answers in a random order; workers named in ``dying`` are lost when asked for a report.
 
     Args:
         identities: what the n-th worker says of itself, over IDENTITY.
@@ -28,6 +28,7 @@ class FakePool:
     def __init__(self, identities=(), loads=(), losses=None):
         self.identities, self.loads, self.losses = list(identities), list(loads), losses or {}
         self.events, self.living, self.sent = [], [], []
+        self.dying = set()
         self.num_started = 0
         self.random = random.Random(0)
 
@@ -61,7 +62,13 @@ class FakePool:
             self.events.append(event)
 
     def ask_report(self, worker_id):
-        """A report that is there at once."""
+        """A report that is there at once, or the loss of the worker; of a living worker alone."""
+        if worker_id not in self.living:
+            raise KeyError(worker_id)
+        if worker_id in self.dying:
+            self.end_worker(worker_id)
+            self.events.append(Event(worker_id, EventKind.LOST, "killed"))
+            return
         totals = FakeSnapshot(prefill_tokens=7, decode_tokens=3).as_dict()
         self.events.append(Event(worker_id, EventKind.REPORTED, {"samples": [], "totals": totals}))
 

@@ -111,6 +111,50 @@ def test_no_worker_left_is_a_stop_that_keeps_what_is_done(run):
         run(FakePool(losses={"worker-0": 1, "worker-1": 1}), max_worker_restarts=0)
 
 
+def test_a_worker_lost_over_its_last_report_does_not_matter(run):
+    """All rows are committed then: the job is done, nobody is started, the loss is on record."""
+    pool = FakePool()
+
+    def doom(state):
+        if state.phase is Phase.FINISHING:
+            pool.dying = {"worker-0"}
+
+    summary, folder, _ = run(pool, on_progress=doom)
+    assert ROWS_60 == ids(folder)
+    assert [("worker-0", True), ("worker-1", False)] == [
+        (worker.worker_id, worker.lost) for worker in summary.workers
+    ]
+
+
+REFUSALS = {
+    "memory": {"loads": [{"error": "the KV pool needs 9 bytes", "error_class": "PoolSizeError"}]},
+    "arithmetic": {"loads": [{"numerics": "other", "load_s": 0.0}]},
+    "version": {"identities": [{"tokenmill": "9.9"}]},
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_replacement_that_cannot_work_counts_as_lost(run, refusal):
+    """Rows are committed by then: whatever is wrong with the newcomer, another one is tried."""
+    pool = FakePool(losses={"worker-0": 2})
+    first = {"identities": [{}], "loads": [{"numerics": "fake", "load_s": 0.0}]}
+    for name, answers in REFUSALS[refusal].items():
+        setattr(pool, name, first[name] + answers)
+    summary, folder, _ = run(pool, workers=1)
+    assert ROWS_60 == ids(folder)
+    assert [True, True, False] == [worker.lost for worker in summary.workers]
+
+
+def test_replacements_that_never_work_stop_the_job(run):
+    """After max_worker_restarts of them the job stops, and the reason is the last one's."""
+    error = {"error": "the KV pool needs 9 bytes", "error_class": "PoolSizeError"}
+    loads = [{"numerics": "fake", "load_s": 0.0}, error, error]
+    pool = FakePool(loads=loads, losses={"worker-0": 2})
+    with pytest.raises(JobStoppedError, match=r"no worker is left after 3 .*needs 9 bytes"):
+        run(pool, workers=1, max_worker_restarts=2)
+    assert [] == pool.living
+
+
 def test_a_worker_of_another_version_is_refused_by_node(run, tmp_path):
     """Both versions and the node are named, nothing is written."""
     pool = FakePool(identities=[{}, {"node": "mac-2", "tokenmill": "9.9"}])

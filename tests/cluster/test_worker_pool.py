@@ -3,7 +3,7 @@ import ray
 import ray.exceptions
 
 from cluster.errors import JobConfigError
-from cluster.worker_pool import Placement, _reason, place_workers
+from cluster.worker_pool import EventKind, Placement, WorkerPool, _Call, _reason, place_workers
 
 
 @pytest.fixture
@@ -56,3 +56,22 @@ def test_the_reason_of_a_death_is_one_short_line():
     assert "\n" not in _reason(error)
     long = ray.exceptions.RaySystemError("end of file. Some common causes include: " + "x" * 999)
     assert "common causes" not in _reason(long)
+
+
+def test_a_node_without_tokenmill_is_told_apart_from_a_death(monkeypatch):
+    """The module that is missing and the way to get it are named."""
+    pool = WorkerPool(spec=None, num_cpus=1)
+    pool._calls = {"ref": _Call("worker-0", EventKind.IDENTIFIED)}
+    missing = ModuleNotFoundError("No module named 'cluster'")
+    monkeypatch.setattr(ray, "wait", lambda *_, **__: (["ref"], []))
+    monkeypatch.setattr(ray, "get", _raiser(ray.exceptions.RayTaskError("f", "", missing)))
+    (event,) = pool.poll(0)
+    assert ("worker-0", EventKind.UNUSABLE) == (event.worker_id, event.kind)
+    assert "No module named 'cluster'); install tokenmill" in event.value
+
+
+def _raiser(error):
+    def get(_):
+        raise error
+
+    return get
