@@ -2,13 +2,11 @@
 
 import asyncio
 import os
-import platform
 import socket
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from kvpool.errors import KVPoolError
@@ -67,9 +65,6 @@ class Worker:
             "pid": os.getpid(),
             "tokenmill": VERSION,
             "numerics_version": NUMERICS_VERSION,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "pyarrow": pa.__version__,
         }
 
     async def load(self, spec: WorkerSpec) -> dict[str, Any]:

@@ -84,16 +84,6 @@ class Dispatcher(Generic[WorkerT]):
         return list(self._workers)
 
     @property
-    def num_in_flight(self) -> int:
-        """Shards that workers hold."""
-        return sum(len(held.tasks) for held in self._workers.values())
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no shard is waiting or in flight."""
-        return not self._pending and self.num_in_flight == 0
-
-    @property
     def wants_shard(self) -> bool:
         """Whether a further shard could be handed out at once."""
         return not self._pending and self._next_worker() is not None

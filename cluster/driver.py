@@ -40,7 +40,6 @@ class Totals:
 
     num_rows: int = 0
     num_errors: int = 0
-    prompt_tokens: int = 0
     generated_tokens: int = 0
     first_error: str | None = None
 
@@ -248,7 +247,6 @@ class Driver:
         assert self._parts is not None, "called while running"
         for record in self._parts.write_ready():
             self.part_records.append(record)
-            self.totals.prompt_tokens += record.num_prompt_tokens
             self.totals.generated_tokens += record.num_generated_tokens
 
     def _check_errors(self) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import monotonic
@@ -82,16 +82,12 @@ class EngineLoop:
     engine's batch refills across shard borders.
 
     Args:
-        engine: used by the loop's thread alone from here on.
-        on_failure: called once, in the loop's thread, if the engine raises; all open and all
-            later shards fail with that exception.
+        engine: used by the loop's thread alone from here on. If it raises, all open and all later
+            shards fail with that exception.
     """
 
-    def __init__(
-        self, engine: Engine, on_failure: Callable[[BaseException], None] | None = None
-    ) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._on_failure = on_failure
         self._wake = threading.Condition()
         self._inbox: deque[tuple[_OpenShard, Iterable[Request | Completion]]] = deque()
         self._rows: deque[tuple[_OpenShard, Request | Completion]] = deque()
@@ -171,8 +167,6 @@ class EngineLoop:
         for shard in shards:
             if not shard.future.done():
                 shard.future.set_exception(error)
-        if self._on_failure is not None:
-            self._on_failure(error)
 
 
 class _Sampler:

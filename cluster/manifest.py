@@ -41,11 +41,6 @@ class PartRecord:
     num_generated_tokens: int
     checksum: str
 
-    @property
-    def file_name(self) -> str:
-        """Name of the part's file."""
-        return f"part-{self.index:05d}.parquet"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:

@@ -92,14 +92,14 @@ class PartWriter:
         return sum(map(len, self._committed.get(self.next_part, []))) == len(wanted)
 
     def _write(self, shards: list[range]) -> PartRecord:
-        rows = self._rule.part_range(self.next_part, self._num_rows)
+        index = self.next_part
+        rows = self._rule.part_range(index, self._num_rows)
         results = _ShardResults([self._run.shard_path(shard) for shard in shards])
         totals = _PartTotals()
-        target = self._run.path / f"part-{self.next_part:05d}.parquet"
-        with committed_file(target) as file:
+        with committed_file(self._run.part_path(index)) as file:
             self._write_rows(file, len(rows), results, totals)
         record = PartRecord(
-            index=self.next_part,
+            index=index,
             first_row=rows.start,
             num_rows=len(rows),
             size=file.size,
@@ -110,7 +110,7 @@ class PartWriter:
             checksum=str(totals.checksum),
         )
         statistics = pa.concat_tables([ROW_STATS_SCHEMA.empty_table(), *totals.row_stats])
-        self._run.commit_arrow(self._run.shards / f"stats-{self.next_part:05d}.arrow", statistics)
+        self._run.commit_arrow(self._run.shards / f"stats-{index:05d}.arrow", statistics)
         self._run.record_part(record)
         self._run.remove(self._run.shard_path(shard) for shard in shards)
         return record

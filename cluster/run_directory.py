@@ -11,7 +11,6 @@ The layout::
 """
 
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -106,6 +105,10 @@ class RunDirectory:
         """Return the file of a shard, named by its row ids so that names sort in row order."""
         return self.shards / f"rows-{rows.start:012d}-{rows.stop:012d}.arrow"
 
+    def part_path(self, index: int) -> Path:
+        """Return the file of a part."""
+        return self.path / f"part-{index:05d}.parquet"
+
     def commit_shard(self, rows: range, table: pa.Table) -> None:
         """Commit a shard's table.
 
@@ -130,11 +133,6 @@ class RunDirectory:
             JobStoppedError: the storage failed.
         """
         commit_json(self.shards / f"part-{record.index:05d}.json", asdict(record))
-
-    def part_records(self) -> list[PartRecord]:
-        """Return the records of all parts, in order."""
-        files = sorted(self.shards.glob("part-*.json"))
-        return [PartRecord(**json.loads(file.read_bytes())) for file in files]
 
     def remove(self, files: Iterable[Path]) -> None:
         """Remove work in progress that is no longer needed.

@@ -126,17 +126,14 @@ def _finish(run: RunDirectory, manifest: Manifest, driver: Driver) -> None:
 
 
 def _summary(run: RunDirectory, driver: Driver) -> JobSummary:
-    totals, seconds = driver.totals, driver.elapsed_s
+    totals = driver.totals
     return JobSummary(
         output=run.path,
         num_rows=totals.num_rows,
         num_errors=totals.num_errors,
         num_parts=len(driver.part_records),
-        prompt_tokens=totals.prompt_tokens,
         generated_tokens=totals.generated_tokens,
-        elapsed_s=seconds,
-        prompt_tokens_per_s=totals.prompt_tokens / seconds if seconds else 0.0,
-        generated_tokens_per_s=totals.generated_tokens / seconds if seconds else 0.0,
+        elapsed_s=driver.elapsed_s,
         ttft_p50_s=driver.ttft.percentile(0.50),
         ttft_p90_s=driver.ttft.percentile(0.90),
         ttft_p99_s=driver.ttft.percentile(0.99),

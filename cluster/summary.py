@@ -12,12 +12,10 @@ class WorkerSummary:
 
     Attributes:
         worker_id: its name in the statistics.
-        node: the machine.
         rows: rows committed from it.
         prompt_tokens: prompt tokens computed.
         generated_tokens: tokens generated.
         prompt_tokens_per_s, generated_tokens_per_s: over the time it was ready for work.
-        load_s: seconds to load the model.
         peak_rss_bytes: most memory its process held.
         kv_blocks_peak, kv_blocks_total: most KV blocks held, and how many there are.
         dequant_hit_rate: share of weight look-ups found in the dequant cache; None without any.
@@ -26,13 +24,11 @@ class WorkerSummary:
     """
 
     worker_id: str
-    node: str
     rows: int
     prompt_tokens: int
     generated_tokens: int
     prompt_tokens_per_s: float
     generated_tokens_per_s: float
-    load_s: float
     peak_rss_bytes: int
     kv_blocks_peak: int
     kv_blocks_total: int
@@ -50,10 +46,8 @@ class JobSummary:
         num_rows: rows written.
         num_errors: those of them with an error.
         num_parts: output files.
-        prompt_tokens: prompt tokens of all rows.
         generated_tokens: generated tokens of all rows.
         elapsed_s: seconds from the first dispatch to the last part.
-        prompt_tokens_per_s, generated_tokens_per_s: over ``elapsed_s``.
         ttft_p50_s, ttft_p90_s, ttft_p99_s: time from a row's arrival in its engine to its first
             token, within 2 %; None without any token.
         peak_rss_bytes: most memory that the driver's process held.
@@ -65,11 +59,8 @@ class JobSummary:
     num_rows: int
     num_errors: int
     num_parts: int
-    prompt_tokens: int
     generated_tokens: int
     elapsed_s: float
-    prompt_tokens_per_s: float
-    generated_tokens_per_s: float
     ttft_p50_s: float | None
     ttft_p90_s: float | None
     ttft_p99_s: float | None

@@ -41,10 +41,10 @@ class WorkerRecord:
 
     def total(self, name: str) -> int:
         """Return one of its counters, 0 before the first report."""
-        return int(self.totals.get(name, 0))
+        return int(self.totals[name]) if self.totals else 0
 
     def as_row(self) -> Mapping[str, Any]:
-        """Return its row of ``workers.parquet``."""
+        """Return its row of ``workers.parquet``, without counters if it never reported."""
         own: dict[str, Any] = {
             "worker_id": self.worker_id,
             "node": self.identity.get("node"),
@@ -59,23 +59,22 @@ class WorkerRecord:
             "rows": self.rows,
             "row_errors": self.row_errors,
         }
-        counters = {name: self.totals.get(name) for name in WORKERS_SCHEMA.names}
-        return counters | own
+        if not self.totals:
+            return own
+        return own | {name: self.totals[name] for name in WORKERS_SCHEMA.names if name not in own}
 
     def summary(self) -> WorkerSummary:
         """Return what the job's summary says of it."""
-        ready_s = float(self.totals.get("elapsed_s", 0.0))
+        ready_s = float(self.totals["elapsed_s"]) if self.totals else 0.0
         prompt, generated = self.total("prefill_tokens"), self.total("decode_tokens")
         hits, misses = self.total("dequant_hits"), self.total("dequant_misses")
         return WorkerSummary(
             worker_id=self.worker_id,
-            node=self.node,
             rows=self.rows,
             prompt_tokens=prompt,
             generated_tokens=generated,
             prompt_tokens_per_s=prompt / ready_s if ready_s else 0.0,
             generated_tokens_per_s=generated / ready_s if ready_s else 0.0,
-            load_s=self.load_s,
             peak_rss_bytes=self.total("peak_rss_bytes"),
             kv_blocks_peak=self.total("kv_blocks_peak"),
             kv_blocks_total=self.total("kv_blocks_total"),

@@ -20,10 +20,16 @@ class FakeSnapshot:
     running: int = 0
     waiting: int = 0
     kv_blocks_used: int = 0
+    preemptions: int = 0
     kv_blocks_total: int = 8
+    kv_blocks_peak: int = 0
+    kv_bytes_total: int = 0
+    kv_bytes_peak: int = 0
     dequant_hits: int = 0
     dequant_misses: int = 0
+    dequant_evictions: int = 0
     dequant_bytes: int = 0
+    dequant_bytes_peak: int = 0
 
     def as_dict(self):
         """Name to value."""

@@ -70,6 +70,7 @@ class FakePool:
             self.events.append(Event(worker_id, EventKind.LOST, "killed"))
             return
         totals = FakeSnapshot(prefill_tokens=7, decode_tokens=3).as_dict()
+        totals |= {"elapsed_s": 1.0, "peak_rss_bytes": 1}
         self.events.append(Event(worker_id, EventKind.REPORTED, {"samples": [], "totals": totals}))
 
     def poll(self, _):

@@ -128,8 +128,8 @@ class DispatcherMachine(RuleBasedStateMachine):
         for worker in self.workers:
             self.dispatcher.lose_worker(worker, "killed")
         self.dispatcher.add_worker("last")
-        while not self.dispatcher.is_idle:
-            for worker, first_row in held(self.dispatcher.assign()):
+        while assignments := held(self.dispatcher.assign()):
+            for worker, first_row in assignments:
                 assert Outcome.COMMIT is self.dispatcher.done(worker, first_row)
                 self.committed.append(first_row)
         assert [s.first_row for s in self.added] == sorted(self.committed)

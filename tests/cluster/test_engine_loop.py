@@ -41,14 +41,12 @@ def test_rows_that_failed_before_the_engine_are_answered_too(loop):
 
 
 def test_an_engine_failure_fails_every_open_and_every_later_shard():
-    """Nothing waits for ever when the engine breaks, and the owner is told once."""
-    told = []
-    loop = EngineLoop(FakeEngine(), told.append)
+    """Nothing waits for ever when the engine breaks, the cause is told each time."""
+    loop = EngineLoop(FakeEngine())
     futures = [loop.submit(requests(0, "explode", "?"), 2), loop.submit(requests(10, "?"), 1)]
     with pytest.raises(RuntimeError, match="the engine broke"):
         futures[0].result(timeout=10)
     loop.stop()
-    assert ["the engine broke"] == [str(error) for error in told]
     with pytest.raises(RuntimeError, match="the engine broke"):
         loop.submit(requests(20, "?"), 1).result(timeout=10)
 

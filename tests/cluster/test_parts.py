@@ -1,4 +1,5 @@
 import hashlib
+import json
 import random
 
 import duckdb
@@ -11,7 +12,7 @@ from cluster.config import ClusterConfig
 from cluster.dataset import InputDataset
 from cluster.errors import InputError, JobStoppedError
 from cluster.input_columns import InputColumns
-from cluster.manifest import Manifest
+from cluster.manifest import Manifest, PartRecord
 from cluster.optional_column import OptionalColumn
 from cluster.output_columns import output_schema
 from cluster.parts import PartWriter
@@ -54,7 +55,8 @@ def run_without_ray(source, output, rule, *, seed=0, optional=frozenset(), prefi
             parts.add(shard.rows)
             records += parts.write_ready()
         assert parts.is_done
-        assert records == run.part_records()
+        files = sorted(run.shards.glob("part-*.json"))
+        assert records == [PartRecord(**json.loads(file.read_bytes())) for file in files]
         run.finish(manifest.with_parts(records))
     return records
 
@@ -64,7 +66,7 @@ def test_parts_hold_user_columns_and_results_in_input_order(data, tmp_path):
     records = run_without_ray(data / "cases/rows-60", tmp_path, CuttingRule(7, 1000, 25))
     assert [(0, 25), (25, 25), (50, 10)] == [(r.first_row, r.num_rows) for r in records]
     for record in records:
-        content = (tmp_path / record.file_name).read_bytes()
+        content = (tmp_path / f"part-{record.index:05d}.parquet").read_bytes()
         assert (record.size, record.sha256) == (len(content), hashlib.sha256(content).hexdigest())
     table = ds.dataset(tmp_path).to_table()
     assert [f"row {i:02d}" for i in range(60)] == table["id"].to_pylist()

@@ -80,3 +80,9 @@ def test_every_column_is_explained_in_the_documentation():
         "_stats/workers.parquet": WORKERS_SCHEMA.names,
         "_stats/rows.parquet": ROW_STATS_SCHEMA.names,
     } == documented
+
+
+def test_a_counter_that_is_missing_from_a_report_is_an_error():
+    """Nulls are for workers that never reported, not for a counter that has another name now."""
+    with pytest.raises(KeyError, match="elapsed_s"):
+        WorkerRecord("worker-0", 2, totals={"steps": 1}).as_row()

@@ -1,0 +1,65 @@
+"""The worker itself, without Ray, around a real engine."""
+
+import asyncio
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from cluster.actor import Worker, WorkerSpec
+from cluster.statistics import SAMPLES_SCHEMA, WORKERS_SCHEMA
+from cluster.worker_record import WorkerRecord
+from worker.engine.config import EngineConfig
+from worker.engine.sampling_params import SamplingParams
+from worker.model_source import file_sha256
+
+
+@pytest.fixture
+def spec(data):
+    """The chain model, one thread."""
+    model = data / "cases/chain-llama.gguf"
+    return WorkerSpec(
+        model=str(model),
+        sha256=file_sha256(model),
+        engine=EngineConfig(threads=1),
+        sampling=SamplingParams(max_tokens=4),
+        optional=frozenset(),
+    )
+
+
+def payload(*prompts):
+    """The requests of a shard."""
+    batch = pa.record_batch({"prompt": pa.array([p.encode() for p in prompts], pa.large_binary())})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def test_a_worker_fills_every_column_of_the_statistics(spec):
+    """A counter that the engine renames must not become a column of nulls."""
+
+    async def work():
+        worker = Worker("worker-0")
+        identity = await worker.identify()
+        loaded = await worker.load(spec)
+        await worker.run_shard(0, 2, payload("row 0", "row 1"), 1)
+        report = await worker.report()
+        worker._loop.stop()
+        return identity, loaded, report
+
+    identity, loaded, report = asyncio.run(work())
+    record = WorkerRecord("worker-0", 1, identity, loaded["numerics"], loaded["load_s"])
+    record.totals = report["totals"]
+    row = record.as_row()
+    assert {"loss_reason"} == {name for name in WORKERS_SCHEMA.names if row[name] is None}
+    assert set(SAMPLES_SCHEMA.names) == set(report["samples"][-1])
+    assert None not in report["samples"][-1].values()
+
+
+def test_a_model_at_fault_is_an_answer_not_a_death(spec, data):
+    """Class and text of the error come back, so that the driver can end the job with it."""
+    spec = replace(spec, model=str(data / "cases/tiny-llama.gguf"))
+    answer = asyncio.run(Worker("worker-0").load(spec))
+    assert "ModelSourceError" == answer["error_class"]
+    assert "SHA-256" in answer["error"]
