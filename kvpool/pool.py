@@ -59,6 +59,18 @@ class KVPool:
         """Empty tables for a sequence."""
         return tuple(BlockTable(self.block_size) for _ in self.groups)
 
+    def longest_chunk(self, next_position: int) -> int:
+        """Most tokens from ``next_position`` on that a sequence alone can be extended by at once.
+
+        A window group may hold a sequence of any length and yet be too small for its window and a
+        whole step's tokens. At least 1 up to ``max_sequence_tokens``.
+        """
+        ends = [
+            (_first_in_reach(group, next_position) // self.block_size + count) * self.block_size
+            for group, count in zip(self.groups, self.num_blocks, strict=True)
+        ]
+        return min(ends) - next_position
+
     def allocate(self, tables: BlockTables, num_tokens: int) -> bool:
         """Extend the tables to cover ``num_tokens`` tokens in all; False changes nothing."""
         missing = [table.missing(num_tokens) for table in tables]
@@ -71,9 +83,8 @@ class KVPool:
     def free_outside_window(self, tables: BlockTables, next_position: int) -> None:
         """Give back blocks that no token from ``next_position`` on attends to."""
         for group, table, pool in zip(self.groups, tables, self._pools, strict=True):
-            if group.window is not None:
-                for block in table.drop_before(next_position - group.window + 1):
-                    pool.release(block)
+            for block in table.drop_before(_first_in_reach(group, next_position)):
+                pool.release(block)
 
     def free(self, tables: BlockTables) -> None:
         """Give back all blocks of a sequence; its tables are empty afterwards."""
@@ -113,3 +124,8 @@ class KVPool:
             held = Counter(block for table in tables for block in table.held)
             assert pool.num_used == len(held), "a block is held by no table"
             assert all(pool.references(block) == n for block, n in held.items()), "miscounted"
+
+
+def _first_in_reach(group: LayerGroup, position: int) -> int:
+    """The first position that a token at ``position`` attends to in a group."""
+    return 0 if group.window is None else max(0, position - group.window + 1)

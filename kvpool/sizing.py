@@ -1,8 +1,9 @@
 """How many blocks each layer group gets, and whether this machine can hold them."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from .available_memory import available_memory
 from .errors import PoolSizeError
@@ -38,6 +39,15 @@ class PoolLimits:
         """Blocks that hold ``num_tokens`` tokens of one sequence."""
         return -(-num_tokens // self.block_size)
 
+    def row_blocks(self, window: int | None) -> int:
+        """Blocks that a sequence of ``max_model_len`` tokens cannot do without in a group.
+
+        In a window group it can go on, a token at a time, with the blocks that the ``window``
+        tokens up to the newest touch, wherever the borders fall.
+        """
+        longest = self.blocks_for(self.max_model_len)
+        return longest if window is None else min(longest, self.blocks_for(window - 1) + 1)
+
     def window_blocks(self, window: int) -> int:
         """Most blocks that all sequences together can hold in a group with this window.
 
@@ -49,11 +59,9 @@ class PoolLimits:
 
     def longest_sequence(self, window: int | None, num_blocks: int) -> int:
         """Most tokens a sequence can reach alone in a group of ``num_blocks`` blocks."""
-        if window is not None:
-            chunk = self.blocks_for(self.max_num_batched_tokens)
-            if num_blocks > self.blocks_for(window - 1) + chunk:
-                return self.max_model_len
-        return min(self.max_model_len, num_blocks * self.block_size)
+        if num_blocks >= self.row_blocks(window):
+            return self.max_model_len
+        return num_blocks * self.block_size
 
 
 def blocks_from_tokens(
@@ -68,21 +76,34 @@ def blocks_from_bytes(
 ) -> tuple[int, ...]:
     """Blocks of each group for the largest pool within ``budget`` bytes.
 
+    What one sequence of ``max_model_len`` tokens needs comes first, or as much of it as the budget
+    holds: so the longest sequence follows from the budget alone, not from how many sequences or
+    tokens a step may have. The rest is spread evenly over the groups.
+
     Raises:
         PoolSizeError: not one block of each group fits.
     """
-
-    def size(count: int) -> int:
-        return pool_bytes(groups, _blocks(groups, count, limits), limits.block_size)
-
-    smallest = size(1)
-    if smallest > budget:
+    block_bytes = [group.block_bytes(limits.block_size) for group in groups]
+    if sum(block_bytes) > budget:
         raise PoolSizeError(
             f"kv_pool_bytes: {budget} bytes hold not even one block of {limits.block_size} tokens, "
-            f"which takes {smallest} bytes; raise kv_pool_bytes or lower block_size"
+            f"which takes {sum(block_bytes)} bytes; raise kv_pool_bytes or lower block_size"
         )
-    most = budget // min(group.block_bytes(limits.block_size) for group in groups)
-    return _blocks(groups, bisect_right(range(most + 1), budget, key=size) - 1, limits)
+
+    def largest(most: int, blocks: Callable[[int], tuple[int, ...]]) -> tuple[int, ...]:
+        """The largest ``blocks(n)``, n up to ``most``, within the budget."""
+
+        def size(n: int) -> int:
+            return pool_bytes(groups, blocks(n), limits.block_size)
+
+        return blocks(bisect_right(range(most + 1), budget, key=size) - 1)
+
+    one_row = largest(limits.blocks_for(limits.max_model_len), partial(_row_blocks, groups, limits))
+
+    def more(n: int) -> tuple[int, ...]:
+        return tuple(map(max, one_row, _blocks(groups, n, limits)))
+
+    return largest(budget // min(block_bytes), more)
 
 
 def default_blocks(groups: Sequence[LayerGroup], limits: PoolLimits) -> tuple[int, ...]:
@@ -117,6 +138,11 @@ def check_memory(needed: int, setting: str, available: int | None = None) -> Non
             f"{setting}: the KV pool needs {needed} bytes, this machine has {available} bytes "
             f"available; lower {setting} or free memory"
         )
+
+
+def _row_blocks(groups: Sequence[LayerGroup], limits: PoolLimits, count: int) -> tuple[int, ...]:
+    """Blocks that one sequence of ``count`` blocks cannot do without."""
+    return tuple(min(count, limits.row_blocks(group.window)) for group in groups)
 
 
 def _blocks(groups: Sequence[LayerGroup], full_blocks: int, limits: PoolLimits) -> tuple[int, ...]:

@@ -75,8 +75,23 @@ def test_usage_counts_blocks_and_bytes():
 def test_longest_sequence_is_bounded_by_the_full_group():
     """What one sequence can reach follows from the scarcest group."""
     assert _pool(8, 5).max_sequence_tokens == 32
-    assert _pool(100, 5).max_sequence_tokens == 64
+    assert _pool(100, 3).max_sequence_tokens == 64
     assert _pool(100, 2).max_sequence_tokens == 8
+
+
+@pytest.mark.parametrize("window_blocks", [3, 4, 5])
+def test_sequence_alone_fits_in_chunks_of_the_length_given(window_blocks):
+    """Up to the longest sequence there is always a chunk, it fits, and no longer one does."""
+    pool = _pool(16, window_blocks)
+    tables, length = pool.new_tables(), 0
+    while length < pool.max_sequence_tokens:
+        pool.free_outside_window(tables, length)
+        chunk = pool.longest_chunk(length)
+        assert chunk >= 1
+        assert pool.allocate(tables, length + chunk + 1) is False
+        assert pool.allocate(tables, length + chunk) is True
+        length += chunk
+    assert length == 64
 
 
 class PoolMachine(RuleBasedStateMachine):

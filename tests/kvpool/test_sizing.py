@@ -1,10 +1,12 @@
 """Sizing: budgets to blocks, checked against the machine."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvpool import LayerGroup, PoolLimits, PoolSizeError
+from kvpool import KVPool, LayerGroup, PoolLimits, PoolSizeError
 from kvpool.sizing import (
     DEFAULT_POOL_BYTES,
     blocks_from_bytes,
@@ -50,7 +52,7 @@ def test_window_group_is_never_larger_than_the_full_one():
     budget=st.integers(1, 10_000_000),
 )
 def test_bytes_give_the_largest_pool_within_the_budget(limits, window, wide, budget):
-    """The pool stays within its bytes, and one block more would not."""
+    """The pool stays within its bytes, and one block more for each group would not."""
     groups = (FULL, LayerGroup("w", tuple(range(2, 2 + wide)), 2, 4, window))
     try:
         blocks = blocks_from_bytes(groups, budget, limits)
@@ -58,8 +60,67 @@ def test_bytes_give_the_largest_pool_within_the_budget(limits, window, wide, bud
         assert pool_bytes(groups, (1, 1), limits.block_size) > budget
         return
     assert pool_bytes(groups, blocks, limits.block_size) <= budget
-    more = blocks_from_tokens(groups, (blocks[0] + 1) * limits.block_size, limits)
+    more = [n + 1 for n in blocks]
     assert pool_bytes(groups, more, limits.block_size) > budget
+    assert blocks[1] <= limits.window_blocks(window)
+
+
+@given(
+    limits=limits,
+    other=limits,
+    window=st.integers(1, 300),
+    wide=st.integers(1, 20),
+    tokens=st.integers(1, 3000),
+    budget=st.integers(1 << 16, 10_000_000),
+)
+def test_batch_settings_do_not_change_the_longest_sequence(
+    limits, other, window, wide, tokens, budget
+):
+    """Sequences and tokens a step share the pool out; what fits follows from its size alone."""
+    groups = (FULL, LayerGroup("w", tuple(range(2, 2 + wide)), 2, 4, window))
+    other = replace(other, block_size=limits.block_size, max_model_len=limits.max_model_len)
+    for blocks, size in (
+        (blocks_from_tokens, tokens),
+        (blocks_from_bytes, budget),
+        (lambda groups, _, limits: default_blocks(groups, limits), None),
+    ):
+        longest, others = (
+            KVPool(groups, blocks(groups, size, each), each).max_sequence_tokens
+            for each in (limits, other)
+        )
+        assert longest == others
+
+
+GEMMA = (
+    LayerGroup("full", tuple(range(3)), num_kv_heads=1, head_dim=256, window=None),
+    LayerGroup("window-512", tuple(range(3, 18)), num_kv_heads=1, head_dim=256, window=512),
+)
+
+
+@pytest.mark.parametrize(("sequences", "tokens"), [(1, 1), (32, 512), (64, 512), (256, 8192)])
+def test_default_pool_of_gemma_3_holds_its_whole_context(sequences, tokens):
+    """The full group is served first: 32,768 tokens fit however many rows share the pool."""
+    limits = PoolLimits(
+        block_size=16,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=tokens,
+        max_model_len=32768,
+    )
+    blocks = default_blocks(GEMMA, limits)
+    assert pool_bytes(GEMMA, blocks, 16) <= DEFAULT_POOL_BYTES
+    assert KVPool(GEMMA, blocks, limits).max_sequence_tokens == 32768
+    few = blocks_from_tokens(GEMMA, 4300, limits)
+    assert KVPool(GEMMA, few, limits).max_sequence_tokens == 4304
+
+
+def test_one_row_is_served_before_the_rest_is_shared():
+    """Its blocks in the full group, its window, then all groups alike."""
+    limits = replace(LIMITS, max_model_len=40)
+    row = pool_bytes((FULL, WINDOW), (10, 2), 4)
+    window = WINDOW.block_bytes(4)
+    assert blocks_from_bytes((FULL, WINDOW), row, limits) == (10, 2)
+    assert blocks_from_bytes((FULL, WINDOW), row + window, limits) == (10, 3)
+    assert blocks_from_bytes((FULL, WINDOW), row - window, limits) == (7, 2)
 
 
 def test_window_only_model_takes_no_more_than_it_can_use():
@@ -106,7 +167,7 @@ def test_absurd_pool_is_refused_on_this_machine():
 
 @pytest.mark.parametrize(
     ("window", "blocks", "tokens"),
-    [(None, 10, 40), (None, 10_000, 1000), (5, 2, 8), (5, 3, 12), (5, 4, 1000)],
+    [(None, 10, 40), (None, 10_000, 1000), (5, 1, 4), (5, 2, 1000), (6, 2, 8), (6, 3, 1000)],
 )
 def test_longest_sequence(window, blocks, tokens):
     """A full group bounds a sequence by its blocks, a large enough window group does not."""

@@ -62,7 +62,7 @@ class Engine:
             "max_num_batched_tokens": config.max_num_batched_tokens,
         }
         self._scheduler = Scheduler(self._pool, **limits)
-        self._runner = ModelRunner(model, self.kv, max_model_len=self.max_model_len, **limits)
+        self._runner = ModelRunner(model, self.kv, **limits)
         self._sampler = Sampler(self.tokenizer.vocab_size)
         self._admission = Admission(
             tokenizer=self.tokenizer,

@@ -13,7 +13,11 @@ from .scheduler import ScheduledChunk
 
 
 class ModelRunner:
-    """Builds the batch of a step in buffers allocated once, and runs the model on it."""
+    """Builds the batch of a step in buffers that are used again, and runs the model on it.
+
+    The block tables are as wide as the longest sequence so far, not as the model's context: that
+    is a number in a file, and may be absurd.
+    """
 
     def __init__(
         self,
@@ -22,18 +26,16 @@ class ModelRunner:
         *,
         max_num_seqs: int,
         max_num_batched_tokens: int,
-        max_model_len: int,
     ) -> None:
         self._model = model
         self._kv = kv
         T, S, G = max_num_batched_tokens, max_num_seqs, len(kv.groups)
-        columns = -(-max_model_len // kv.block_size)
         self._token_ids = np.empty(T, np.int32)
         self._positions = np.empty(T, np.int32)
         self._owners = np.empty(T, np.int64)  # the sequence of each token
         self._query_start = np.zeros(S + 1, np.int32)
         self._slots = np.empty((G, T), np.int64)
-        self._tables = np.full((G, S, columns), FREED, np.int32)
+        self._tables = np.empty((G, S, 0), np.int32)
         self._filled = np.zeros((G, S), np.int64)  # columns of each row that hold block ids
 
     def run(self, chunks: Chunks[ScheduledChunk]) -> NDArray[np.float32]:
@@ -42,6 +44,7 @@ class ModelRunner:
 
     def _batch(self, chunks: Chunks[ScheduledChunk]) -> Batch:
         S, T = len(chunks), self._fill_tokens(chunks)
+        self._widen(max(t.num_columns for chunk in chunks for t in chunk.sequence.tables))
         for s, chunk in enumerate(chunks):
             self._fill_tables(s, chunk.sequence.tables)
         self._fill_slots(T)
@@ -67,6 +70,13 @@ class ModelRunner:
             self._owners[start:end] = s
             self._query_start[s + 1] = end
         return end
+
+    def _widen(self, columns: int) -> None:
+        """Make the tables at least that wide; they at least double, so it happens seldom."""
+        if columns > self._tables.shape[2]:
+            columns = max(columns, 2 * self._tables.shape[2])
+            self._tables = np.full((*self._tables.shape[:2], columns), FREED, np.int32)
+            self._filled[:] = 0
 
     def _fill_tables(self, s: int, tables: BlockTables) -> None:
         """Copy a sequence's tables into row s, and clear what a longer one left there."""

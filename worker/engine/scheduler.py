@@ -93,11 +93,16 @@ class Scheduler:
             younger = len(self._running) - len(chunks) - 1
             if younger < 0:  # preempted meanwhile, as all after it
                 break
-            num_tokens = min(sequence.num_uncomputed_tokens, budget - younger)
+            num_tokens = self._chunk(sequence, budget - younger)
             if self._make_room(sequence, num_tokens):
                 chunks.append(ScheduledChunk(sequence, num_tokens))
                 budget -= num_tokens
         return chunks
+
+    def _chunk(self, sequence: Sequence, budget: int) -> int:
+        """Tokens that a sequence computes next: within the budget, and such that it fits alone."""
+        room = self._pool.longest_chunk(sequence.num_computed_tokens)
+        return min(sequence.num_uncomputed_tokens, budget, room)
 
     def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
         """Allocate a chunk's blocks, preempting from the newest; False: it was the newest."""
@@ -119,7 +124,7 @@ class Scheduler:
         chunks: list[ScheduledChunk] = []
         while self._waiting and len(self._running) < self._max_num_seqs and budget > 0:
             sequence = self._waiting[0]
-            num_tokens = min(sequence.num_uncomputed_tokens, budget)
+            num_tokens = self._chunk(sequence, budget)
             if not self._allocate(sequence, num_tokens):
                 break
             self._running.append(self._waiting.popleft())

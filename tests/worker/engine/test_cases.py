@@ -1,11 +1,14 @@
 """The trouble cases of generation (6xx) and of sampling parameters, through Engine.generate."""
 
+import struct
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from gguf.constants import GGUFValueType
 
 from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
@@ -114,6 +117,31 @@ def test_what_a_freed_block_holds_reaches_nobody():
         array.fill(float("nan"))
     assert [(c.token_ids, c.logprobs) for c in engine.generate(requests)] == before
     engine.close()
+
+
+def test_an_absurd_context_length_costs_no_memory(tmp_path):
+    """A file that claims 2,147,483,647 positions opens and answers like the one with 256."""
+    claim = b"llama.context_length" + struct.pack("<I", GGUFValueType.UINT32)
+    content = (CASES / "tiny-llama.gguf").read_bytes()
+    assert content.count(claim + struct.pack("<I", 256)) == 1
+    path = tmp_path / "model.gguf"
+    path.write_bytes(
+        content.replace(claim + struct.pack("<I", 256), claim + struct.pack("<I", 2**31 - 1))
+    )
+    sampling = SamplingParams(max_tokens=20)
+    prompts = [
+        Request(row_id=i, prompt=p, sampling=sampling) for i, p in enumerate(["world cat", "run"])
+    ]
+    answers = []
+    for model in (CASES / "tiny-llama.gguf", path):
+        tracemalloc.start()
+        engine = Engine.from_gguf(model, EngineConfig(threads=1, kv_pool_tokens=256))
+        answers.append([c.token_ids for c in engine.generate(prompts)])
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        engine.close()
+        assert peak < 100_000_000
+    assert answers[0] == answers[1]
 
 
 def test_context_edge_errors_name_both_lengths():

@@ -1,6 +1,7 @@
 """Engine on the fake model: every row as if it were alone."""
 
 import random
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -95,6 +96,37 @@ def test_row_alone_equals_row_in_any_batch_chunk_and_pool(setting):
     requests = make_requests(60)
     got = run_checked(make_engine(**setting), requests)
     assert [outcome(c) for c in got] == [outcome(one_at_a_time(r)) for r in requests]
+
+
+def test_batch_settings_do_not_decide_what_fits():
+    """A pool for rows of 40 tokens, of 64 possible, gives equal answers and errors under all."""
+    sizes = {"kv_pool_tokens": 40}, {"kv_pool_bytes": 10 * 64 + 3 * 128}
+    batches = (1, 1), (1, 64), (8, 8), (8, 64), (60, 512)
+    results = [
+        [outcome(c) for c in run_checked(make_engine(**size, **batch), make_requests(60))]
+        for size in sizes
+        for batch in (
+            {"max_num_seqs": seqs, "max_num_batched_tokens": tokens} for seqs, tokens in batches
+        )
+    ]
+    assert all(result == results[0] for result in results)
+    errors = [error for *_, error in results[0] if error is not None]
+    assert 0 < len(errors) < 30
+    assert {error.split("; ")[0] for error in errors} == {
+        "needs 41 or more tokens of KV cache, the pool has 40"
+    }
+
+
+def test_an_absurd_context_costs_nothing():
+    """2,147,483,647 positions are a number in a file; tables are as wide as rows are long."""
+    model = FakeModel(context_length=2**31 - 1)
+    tracemalloc.start()
+    engine = make_engine(model, kv_pool_tokens=100)
+    got = run_checked(engine, make_requests(20))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [outcome(c) for c in got] == [outcome(one_at_a_time(r)) for r in make_requests(20)]
+    assert peak < 10_000_000
 
 
 def test_small_pools_do_preempt():
@@ -438,4 +470,4 @@ def test_batches_do_not_depend_on_the_size_of_the_pool(tokens):
     engine = make_engine(model, kv_pool_tokens=tokens)
     engine.generate([Request(row_id=0, prompt="abc", sampling=sampling)])
     assert model.batches == [(3, 1), (1, 1), (1, 1), (1, 1)]
-    assert engine._runner._tables.shape[2] == 16
+    assert engine._runner._tables.shape[2] == 2  # 7 tokens in blocks of 4
