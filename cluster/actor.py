@@ -29,7 +29,7 @@ class WorkerSpec:
 
     Attributes:
         model: model source, resolved on the worker's own machine.
-        sha256: what the file's hash must be: the driver's.
+        sha256: what the model's hash must be: the driver's.
         engine: engine settings, threads set.
         sampling: the job's sampling parameters.
         optional: result columns that were asked for.

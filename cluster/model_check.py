@@ -6,7 +6,7 @@ from pathlib import Path
 
 from worker.errors import ModelError
 from worker.gguf.file import GGUFFile
-from worker.model_source import fetch_model, file_sha256
+from worker.model_source import fetch_model, model_sha256
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import Tokenizer
 
@@ -20,7 +20,7 @@ class CheckedModel:
 
     Attributes:
         source: what workers resolve: the source as given, a local path made absolute.
-        sha256: of the file here; that of every worker must be the same.
+        sha256: the model's ``model_sha256`` here; every worker's must be the same.
     """
 
     source: str
@@ -65,4 +65,4 @@ def _prompt_encoder(job: Job, tokenizer: Tokenizer) -> PromptEncoder:
 
 
 def _sha256(job: Job, path: Path) -> str:
-    return job.model_sha256.lower() if job.model_sha256 else file_sha256(path)
+    return job.model_sha256.lower() if job.model_sha256 else model_sha256(path)

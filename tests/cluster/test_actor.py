@@ -11,7 +11,7 @@ from cluster.statistics import SAMPLES_SCHEMA, WORKERS_SCHEMA
 from cluster.worker_record import WorkerRecord
 from worker.engine.config import EngineConfig
 from worker.engine.sampling_params import SamplingParams
-from worker.model_source import file_sha256
+from worker.model_source import model_sha256
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def spec(data):
     model = data / "cases/chain-llama.gguf"
     return WorkerSpec(
         model=str(model),
-        sha256=file_sha256(model),
+        sha256=model_sha256(model),
         engine=EngineConfig(threads=1),
         sampling=SamplingParams(max_tokens=4),
         optional=frozenset(),

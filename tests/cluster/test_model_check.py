@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from cluster.dataset import InputDataset
@@ -5,8 +7,8 @@ from cluster.input_columns import InputColumns
 from cluster.job import Job
 from cluster.model_check import check_model
 from worker.engine.config import EngineConfig
-from worker.errors import GGUFError, ModelError
-from worker.model_source import file_sha256
+from worker.errors import EngineConfigError, GGUFError, ModelError
+from worker.model_source import model_sha256
 
 
 def check(model, source, **engine):
@@ -29,7 +31,7 @@ def test_a_template_of_the_job_will_do(data):
     case = data / "cases/315-no-template"
     model = case / "model.gguf"
     checked = check(model, case / "rows.parquet", chat_template="{{ messages[0].content }}")
-    assert (str(model), file_sha256(model)) == (checked.source, checked.sha256)
+    assert (str(model), model_sha256(model)) == (checked.source, checked.sha256)
 
 
 def test_prompts_need_no_template(data):
@@ -59,3 +61,23 @@ def test_a_model_that_cannot_be_run_is_found_before_any_worker_starts(data, case
     """Hyperparameters, tokenizer and architecture are judged from the file's header."""
     with pytest.raises(ModelError, match=words):
         check(data / "cases" / case / "model.gguf", data / "cases/rows-60")
+
+
+def test_another_second_shard_is_another_model(data, tmp_path):
+    """The hash that workers must have, and the fingerprint keeps, covers all shards."""
+    case = data / "cases/131-split-complete"
+    names = [f"model-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for name in names:
+        shutil.copy(case / name, tmp_path)
+    whole = check(case / names[0], data / "cases/small.parquet").sha256
+    assert whole == check(tmp_path / names[0], data / "cases/small.parquet").sha256
+    content = bytearray((tmp_path / names[1]).read_bytes())
+    content[-1] ^= 1
+    (tmp_path / names[1]).write_bytes(content)
+    assert whole != check(tmp_path / names[0], data / "cases/small.parquet").sha256
+
+
+def test_a_template_of_the_settings_that_does_not_compile_is_their_fault(data):
+    """It is an error of the configuration, not of the model."""
+    with pytest.raises(EngineConfigError, match="chat_template of the job settings, line 1"):
+        check(data / "cases/chain-llama.gguf", data / "cases/small.parquet", chat_template="{{")

@@ -11,7 +11,7 @@ import huggingface_hub
 import pytest
 
 from worker.errors import ModelSourceError
-from worker.model_source import GEMMA_TEST_MODEL, fetch_model
+from worker.model_source import GEMMA_TEST_MODEL, fetch_model, model_sha256
 from worker.wheel_file import WheelFile
 
 ROOT = Path(__file__).parents[2]
@@ -192,6 +192,20 @@ def test_a_local_file_is_used_where_it_is(tmp_path, monkeypatch):
     assert tmp_path / "link.gguf" == fetch_model("link.gguf")
     assert tmp_path / "real.gguf" == fetch_model("real.gguf", sha256=SHA256)
     assert f"SHA-256 is {SHA256}" in _refused("real.gguf", sha256="a" * 64)
+
+
+def test_the_hash_of_a_split_model_is_that_of_its_shards_hashes(tmp_path):
+    """Users get it by ``sha256sum NAME-*.gguf | cut -d" " -f1 | sha256sum``."""
+    shards = [tmp_path / f"m-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for shard, content in zip(shards, (b"first", b"second"), strict=True):
+        shard.write_bytes(content)
+    hashes = [hashlib.sha256(content).hexdigest() for content in (b"first", b"second")]
+    expected = hashlib.sha256("".join(line + "\n" for line in hashes).encode()).hexdigest()
+    assert expected == model_sha256(shards[0])
+    assert shards[0] == fetch_model(str(shards[0]), sha256=expected)
+    assert f"SHA-256 is {expected}" in _refused(str(shards[0]), sha256=hashes[0])
+    shards[1].unlink()
+    assert f"{shards[1].name} is missing" in _refused(str(shards[0]), sha256=expected)
 
 
 MALFORMED = {

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Template
 from jinja2.exceptions import SecurityError
 
-from worker.errors import EngineConfigError, ModelError, RowError
+from worker.errors import EngineConfigError, ModelError, RowError, WorkerError
 from worker.gguf.wording import shown
 
 from .control_guard import ControlGuard
@@ -42,6 +42,7 @@ class ChatTemplate:
         kwargs: Mapping[str, Any] | None = None,
         control_tokens: Collection[str] = (),
         origin: str = "tokenizer.chat_template",
+        at_fault: type[WorkerError] = ModelError,
     ) -> None:
         """Compile a template.
 
@@ -53,9 +54,10 @@ class ChatTemplate:
             kwargs: further variables, e.g. ``enable_thinking``; also ``tools`` or ``documents``.
             control_tokens: texts to guard in messages.
             origin: file and key, for messages.
+            at_fault: the error for a template that cannot be used, by where it comes from.
 
         Raises:
-            ModelError: the template is no Jinja, or larger than a mebibyte.
+            WorkerError: of the class ``at_fault``: no Jinja, or larger than a mebibyte.
             EngineConfigError: kwargs holds a variable that is not the user's to set.
         """
         taken = _OURS.intersection(kwargs or {})
@@ -73,7 +75,7 @@ class ChatTemplate:
         }
         self._guard = ControlGuard(control_tokens)
         self._environment = TemplateEnvironment(now)
-        self._template = _compiled(self._environment, source, origin)
+        self._template = _compiled(self._environment, source, origin, at_fault)
         self._lock = Lock()  # the budget under way is the environment's
 
     def render(self, messages: object) -> RenderedPrompt:
@@ -103,9 +105,11 @@ class ChatTemplate:
             raise RowError(_reason(f"chat template error: {kind}", error)) from error
 
 
-def _compiled(environment: TemplateEnvironment, source: str, origin: str) -> Template:
+def _compiled(
+    environment: TemplateEnvironment, source: str, origin: str, at_fault: type[WorkerError]
+) -> Template:
     if len(source) > _LONGEST_SOURCE:
-        raise ModelError(
+        raise at_fault(
             f"{origin} has {len(source)} characters, at most {_LONGEST_SOURCE} are taken; give "
             "another template in the job settings (chat_template)"
         )
@@ -115,7 +119,7 @@ def _compiled(environment: TemplateEnvironment, source: str, origin: str) -> Tem
         # Not only syntax errors: nesting too deep for Python's compiler, values out of range.
         line = getattr(error, "lineno", None)
         place = f", line {line}" if line else ""
-        raise ModelError(
+        raise at_fault(
             f"{origin}{place} does not compile: {type(error).__name__}: {shown(str(error), 200)}; "
             "give another template in the job settings (chat_template)"
         ) from error

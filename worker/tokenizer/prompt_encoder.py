@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from worker.engine.request import Message, Request
-from worker.errors import RowError
+from worker.errors import EngineConfigError, ModelError, RowError
 
 from .chat_template import ChatTemplate
 from .messages import check_text
@@ -41,12 +41,14 @@ class PromptEncoder:
             kwargs: further variables of the template.
 
         Raises:
-            ModelError: the template does not compile.
-            EngineConfigError: kwargs holds a variable that is not the user's to set.
+            ModelError: the model's template does not compile.
+            EngineConfigError: the one given does not, or kwargs holds a variable that is not the
+                user's to set.
         """
         source = tokenizer.chat_template if chat_template is None else chat_template
         if source is None:
             return cls(tokenizer, None)
+        is_own = chat_template is None
         own = f"{tokenizer.name}: tokenizer.chat_template"
         template = ChatTemplate(
             source,
@@ -55,7 +57,8 @@ class PromptEncoder:
             now=now,
             kwargs=kwargs,
             control_tokens=tokenizer.control_tokens,
-            origin=own if chat_template is None else "chat_template of the job settings",
+            origin=own if is_own else "chat_template of the job settings",
+            at_fault=ModelError if is_own else EngineConfigError,
         )
         return cls(tokenizer, template)
 

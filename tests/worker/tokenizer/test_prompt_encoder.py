@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from worker.engine.request import Request, RowId
-from worker.errors import ModelError, RowError
+from worker.errors import EngineConfigError, ModelError, RowError
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import SpecialText, Tokenizer
 
@@ -85,12 +85,12 @@ def test_messages_without_a_template(small):
 
 
 def test_a_template_of_the_file_that_does_not_compile(tmp_path):
-    """The error names the file and its key; a template of the settings is named as such."""
+    """It is the model's fault, file and key are named; one of the settings is the settings'."""
     keys = {"tokenizer.ggml.pre": "gpt-2", "tokenizer.chat_template": "{% for %}"}
     tokenizer = byte_level(tmp_path / "broken.gguf", keys=keys)
     with pytest.raises(ModelError, match=r"broken\.gguf: tokenizer\.chat_template, line 1"):
         PromptEncoder.for_model(tokenizer, now=NOW)
-    with pytest.raises(ModelError, match=r"^chat_template of the job settings"):
+    with pytest.raises(EngineConfigError, match=r"^chat_template of the job settings"):
         PromptEncoder.for_model(tokenizer, now=NOW, chat_template="{{")
     assert PromptEncoder.for_model(tokenizer, now=NOW, chat_template="x").has_template
 
