@@ -1,5 +1,7 @@
 """Settings of the distributed job."""
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from .optional_column import OptionalColumn
@@ -8,7 +10,7 @@ from .optional_column import OptionalColumn
 class ClusterConfig(BaseModel):
     """How the work is spread, committed and written; nothing here changes a row's completion."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     workers: int | None = Field(
         default=None,
@@ -67,8 +69,11 @@ class ClusterConfig(BaseModel):
     output_prefix: str = Field(
         default="", description="Put before the name of every result column."
     )
-    output_columns: frozenset[OptionalColumn] = Field(
+    output_columns: frozenset[Annotated[OptionalColumn, Field(strict=False)]] = Field(
         default=frozenset(),
+        strict=False,  # YAML has lists and names
         description="Result columns to write besides the usual ones: prompt_tokens, "
-        "generated_tokens, logprobs.",
+        "generated_tokens, logprobs. Logprobs come by themselves when sampling.logprobs is set; "
+        "otherwise the column has the sampled token alone, or what the row asks for. A row that "
+        "asks for logprobs when there is no such column is a row error.",
     )

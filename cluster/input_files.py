@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from .errors import InputError
@@ -57,6 +58,29 @@ def find_input_files(source: str) -> list[InputPath]:
     return sorted(found, key=lambda file: os.fsencode(file.relative))
 
 
+def would_read(source: str, path: Path) -> bool:
+    """Tell whether a Parquet file at ``path``, there or not, would be one of ``source``."""
+    root = Path(source)
+    pattern: tuple[str, ...] = ("**",)
+    if not root.exists() and _WILDCARD.search(source):
+        root = _glob_root(source)
+        pattern = Path(source).relative_to(root).parts
+    root, path = root.resolve(), path.resolve()
+    if not path.is_relative_to(root):
+        return False
+    names = path.relative_to(root).parts
+    return not any(name.startswith(_SKIPPED_PREFIXES) for name in names) and _covers(pattern, names)
+
+
+def _covers(pattern: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    """Tell whether a glob pattern matches a path, or a folder above it, which is read whole."""
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return any(_covers(pattern[1:], names[start:]) for start in range(len(names) + 1))
+    return bool(names) and fnmatchcase(names[0], pattern[0]) and _covers(pattern[1:], names[1:])
+
+
 def _walk(folder: Path, ancestors: frozenset[str]) -> Iterator[Path]:
     real = os.path.realpath(folder)
     if real in ancestors:
@@ -82,8 +106,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _glob(pattern: str) -> list[InputPath]:
-    fixed = pattern[: _WILDCARD.search(pattern).start()]  # type: ignore[union-attr]
-    root = Path(fixed[: fixed.rfind("/") + 1] or ".")
+    root = _glob_root(pattern)
     found: dict[str, InputPath] = {}
     matches = glob.iglob(pattern, recursive=True)  # noqa: PTH207 - Path.glob refuses "/a/*"
     for match in matches:
@@ -94,6 +117,12 @@ def _glob(pattern: str) -> list[InputPath]:
         for file in _walk(path, frozenset()) if path.is_dir() else [path]:
             found[_relative(file, root)] = InputPath(file, _relative(file, root))
     return list(found.values())
+
+
+def _glob_root(pattern: str) -> Path:
+    """Return the folder before the first wildcard."""
+    fixed = re.split(_WILDCARD, pattern, maxsplit=1)[0]
+    return Path(fixed[: fixed.rfind("/") + 1] or ".")
 
 
 def _relative(path: Path, root: Path) -> str:

@@ -1,6 +1,7 @@
 """A job: everything that a run needs to be told."""
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, replace
 
 from worker.engine.config import EngineConfig
 from worker.engine.sampling_params import SamplingParams
@@ -12,13 +13,13 @@ from .optional_column import OptionalColumn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One dataset, one model, one output folder.
+    """One dataset, one model, one output folder. A leading ``~`` in a path is the user's home.
 
     Attributes:
         input: file, folder or glob pattern of Parquet files.
         output: the run directory.
         model: model source, resolved on every machine by itself.
-        model_sha256: what the model file's hash must be; None accepts any.
+        model_sha256: what the model's hash must be; None accepts any.
         prompt_column, messages_column, sampling_params_column: see ``InputColumns``.
         sampling: parameters of rows that set none.
         engine: settings of every worker's engine.
@@ -35,6 +36,18 @@ class Job:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     engine: EngineConfig = field(default_factory=EngineConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "model"):
+            path = os.path.expanduser(getattr(self, name))  # noqa: PTH111 - patterns stay as given
+            object.__setattr__(self, name, path)
+
+    @property
+    def row_defaults(self) -> SamplingParams:
+        """Sampling parameters of rows that set none; a column of log-probabilities has some."""
+        if self.sampling.logprobs is None and OptionalColumn.LOGPROBS in self.optional_columns:
+            return replace(self.sampling, logprobs=0)
+        return self.sampling
 
     @property
     def columns(self) -> InputColumns:

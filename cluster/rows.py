@@ -23,7 +23,8 @@ def requests_of(
         payload: the shard's requests as an Arrow IPC stream: any of ``prompt`` and ``messages``
             (``large_binary`` text or list of struct) and ``sampling_params``.
         first_row: row id of the first row.
-        defaults: what a row's own sampling parameters override.
+        defaults: what a row's own sampling parameters override; a row may ask for
+            log-probabilities if they do.
     """
     row_id = first_row
     with pa.ipc.open_stream(payload) as batches:
@@ -53,6 +54,11 @@ def _request(batch: pa.RecordBatch, index: int, row_id: RowId, defaults: Samplin
     if isinstance(overrides, bytes):
         overrides = _text(SAMPLING_PARAMS, overrides)
     sampling = SamplingParams.from_cell(overrides, defaults)
+    if sampling.logprobs is not None and defaults.logprobs is None:
+        raise RowError(
+            f"sampling_params: logprobs {sampling.logprobs} has no column to go to; add logprobs "
+            "to cluster.output_columns"
+        )
     if (messages := _messages(cells.get(MESSAGES))) is not None:
         return Request(row_id=row_id, messages=messages, sampling=sampling)
     if (prompt := cells.get(PROMPT)) is not None:

@@ -11,6 +11,7 @@ from .dataset import InputDataset
 from .driver import Driver
 from .errors import JobConfigError
 from .fingerprint import describe_inputs, fingerprint
+from .input_files import would_read
 from .job import Job
 from .manifest import Manifest, PartRecord
 from .model_check import CheckedModel, check_model
@@ -62,12 +63,11 @@ def run_job(job: Job, progress: ProgressCallback) -> JobSummary:
 
 
 def _refuse_output_in_input(job: Job) -> None:
-    """Parts in the input folder would be input of the next run, without a word."""
-    source, output = Path(job.input).resolve(), Path(job.output).resolve()
-    if source.is_dir() and output.is_relative_to(source):
+    """Parts in the input would be input of the next run, without a word."""
+    if would_read(job.input, Path(job.output) / "part-00000.parquet"):
         raise JobConfigError(
-            f"output {job.output} lies in the input folder {job.input}: its files would be read as "
-            "input by the next run; choose an output folder elsewhere"
+            f"output {job.output} lies in the input {job.input}: its files would be read as input "
+            "by the next run; choose an output folder elsewhere"
         )
 
 
@@ -87,7 +87,7 @@ def _run(
         model=model.source,
         sha256=model.sha256,
         engine=job.engine.model_copy(update=fixed),
-        sampling=job.sampling,
+        sampling=job.row_defaults,
         optional=job.optional_columns,
     )
     pool = WorkerPool(spec, placement.threads)

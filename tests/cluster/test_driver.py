@@ -3,7 +3,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.config import ClusterConfig
-from cluster.errors import ClusterError, JobConfigError, JobStoppedError, RowErrorsError
+from cluster.errors import (
+    ClusterError,
+    InputError,
+    JobConfigError,
+    JobStoppedError,
+    RowErrorsError,
+)
 from cluster.job import Job
 from cluster.model_check import CheckedModel
 from cluster.progress import Phase
@@ -240,9 +246,18 @@ def test_three_workers_share_one_row_group(run):
     assert 500 < min(worker.rows for worker in summary.workers)
 
 
-def test_an_output_in_the_input_folder_is_refused(tmp_path):
-    """Its parts would silently be input of the next run."""
-    job = Job(input=str(tmp_path), output=str(tmp_path / "out"), model="m.gguf")
-    with pytest.raises(JobConfigError, match="lies in the input folder"):
+@pytest.mark.parametrize("source", ["", "*", "**/*.parquet", "*/part-*", "o[tu]*"])
+def test_an_output_in_the_input_is_refused(tmp_path, source):
+    """Its parts would silently be input of the next run, of a folder or of a pattern."""
+    job = Job(input=str(tmp_path / source), output=str(tmp_path / "out"), model="m.gguf")
+    with pytest.raises(JobConfigError, match="lies in the input"):
         run_job(job, lambda _: None)
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("source", ["*.parquet", "in/*", "*/rows-*", "[!o]*/**"])
+def test_an_output_beside_what_a_pattern_takes_is_fine(tmp_path, source):
+    """The next step finds that there is no such input."""
+    job = Job(input=str(tmp_path / source), output=str(tmp_path / "out"), model="m.gguf")
+    with pytest.raises(InputError, match="no Parquet files"):
+        run_job(job, lambda _: None)

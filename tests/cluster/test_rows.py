@@ -23,13 +23,13 @@ def rows_of_case(data, case):
     return list(requests_of(shard.payload, shard.first_row, DEFAULTS))
 
 
-def rows_of(**columns):
+def rows_of(defaults=DEFAULTS, **columns):
     """Rows of a batch as the reader ships it: text as bytes."""
     batch = pa.RecordBatch.from_pydict(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return list(requests_of(bytes(sink.getvalue()), 7, DEFAULTS))
+    return list(requests_of(bytes(sink.getvalue()), 7, defaults))
 
 
 def text(*values):
@@ -150,6 +150,18 @@ def test_impossible_sampling_values_fail_their_rows(data):
     named = {0: "temperature", 1: "temperature", 5: "top_p", 6: "top_p", 7: "top_k"}
     assert {} == {i: failures.get(i) for i in named if named[i] not in failures.get(i, "")}
     assert {4, 8}.isdisjoint(failures)
+
+
+def test_log_probabilities_that_no_column_would_take_fail_the_row():
+    """They must not be dropped without a word; where the column is there, a row sets its own K."""
+    shard = {"prompt": text("a", "b"), "sampling_params": text('{"logprobs": 2}', "{}")}
+    first, second = rows_of(**shard)
+    assert (
+        "logprobs 2 has no column to go to; add logprobs to cluster.output_columns" in first.error
+    )
+    assert isinstance(second, Request)
+    rows = rows_of(**shard, defaults=SamplingParams(logprobs=0))
+    assert [2, 0] == [row.sampling.logprobs for row in rows]
 
 
 def test_sampling_params_of_invalid_utf8_or_json_fail_the_row():

@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import pytest
+
+from cluster.config import ClusterConfig
+from cluster.job import Job
+from cluster.optional_column import OptionalColumn
+from worker.engine.sampling_params import SamplingParams
+
+PATHS = {"input": "in", "output": "out", "model": "m.gguf"}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_tilde_is_the_users_home_in_every_path(name):
+    """Input, output and model alike; a tilde elsewhere is a character."""
+    home = Job(**PATHS | {name: "~/a~b/*"})
+    assert str(Path.home() / "a~b/*") == getattr(home, name)
+    assert "a/~" == getattr(Job(**PATHS | {name: "a/~"}), name)
+
+
+@pytest.mark.parametrize(
+    ("k", "columns", "asked", "expected"),
+    [
+        (None, (), False, None),
+        (None, ("logprobs",), True, 0),
+        (2, (), True, 2),
+        (2, ("logprobs",), True, 2),
+    ],
+)
+def test_a_column_of_log_probabilities_is_never_empty(k, columns, asked, expected):
+    """Asked for by the sampling parameters or by name; by name alone it has the sampled token."""
+    cluster = ClusterConfig(output_columns=columns)
+    job = Job(**PATHS, sampling=SamplingParams(logprobs=k), cluster=cluster)
+    assert asked == (OptionalColumn.LOGPROBS in job.optional_columns)
+    assert expected == job.row_defaults.logprobs
