@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from cluster.peak_memory import peak_rss_bytes
-from worker.blas import prove_tile
 from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
 from worker.engine.loading import available_cores
@@ -18,7 +17,7 @@ from worker.model_source import fetch_model
 
 from .bench_measure import measure, warm_up
 from .bench_plan import NO_BOUND, BenchPlan, Case
-from .blas_bound import blas_step_seconds
+from .blas_bound import BlasStep
 from .text_table import aligned
 
 
@@ -86,9 +85,11 @@ def _under_bound(
 
 def _result(engine: Engine, case: Case, cache_layers: int | None) -> dict[str, Any]:
     """One case, as the JSON object that is printed."""
-    measured = measure(engine, case)
-    seconds = measured.t_pp + measured.t_tg
-    blas_ms = _blas_ms(engine, case, cache_layers)
+    blas = _blas_step(engine, case, cache_layers)
+    measured = measure(engine, case, blas)
+    if blas is not None:
+        blas.close()
+    seconds, blas_ms = measured.t_pp + measured.t_tg, measured.blas_ms
     return {
         "pp": case.pp,
         "tg": case.tg,
@@ -127,19 +128,16 @@ def check_context(engine: Engine, plan: BenchPlan) -> None:
             )
 
 
-def _blas_ms(engine: Engine, case: Case, cache_layers: int | None) -> float | None:
-    """Milliseconds that BLAS alone needs for a decode step; None where the question is moot.
+def _blas_step(engine: Engine, case: Case, cache_layers: int | None) -> BlasStep | None:
+    """What to measure beside each decode step; None where the question is moot.
 
     That is with a bounded dequant cache, whose misses are no matrix products, and where BLAS
     failed its proof.
     """
-    cache = engine.model.dequant_cache
-    shapes = {matrix.shape for unit in cache.units for matrix in unit.matrices}
-    tile = prove_tile(shapes)
-    if cache_layers is not None or tile is None:
+    if cache_layers is not None:
         return None
     threads = engine.config.threads or available_cores()
-    return 1000 * blas_step_seconds(cache, case.b, tile, threads)
+    return BlasStep.for_model(engine.model.dequant_cache, case.b, threads)
 
 
 _COLUMNS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (

@@ -13,6 +13,7 @@ from worker.engine.request import Request, RowId
 from worker.engine.sampling_params import SamplingParams
 
 from .bench_plan import Case
+from .blas_bound import BlasStep
 
 _SEED = 20_240_901
 
@@ -24,7 +25,9 @@ class Measurement:
     Attributes:
         case: what was measured.
         t_pp: seconds to compute all prompts, with the first token of each.
-        t_tg: seconds of ``tg`` decode steps in which every sequence gets one token.
+        steps: seconds of each decode step in which every sequence gets one token.
+        blas_steps: seconds of the products of such a step by BLAS alone, each taken right after
+            the step of the same place, so that both saw the same machine; empty when not asked.
         ttft: seconds to the first token, median over the sequences that start together.
         hit_rate: share of weight visits found in the dequant cache during the decode steps.
         checksum: over the first ``tg`` tokens of every sequence.
@@ -32,15 +35,26 @@ class Measurement:
 
     case: Case
     t_pp: float
-    t_tg: float
+    steps: tuple[float, ...]
+    blas_steps: tuple[float, ...]
     ttft: float
     hit_rate: float
     checksum: str
 
     @property
+    def t_tg(self) -> float:
+        """Seconds of all decode steps."""
+        return sum(self.steps)
+
+    @property
     def decode_ms(self) -> float:
-        """Milliseconds of a decode step."""
-        return 1000 * self.t_tg / self.case.tg
+        """Milliseconds of a decode step, the median."""
+        return 1000 * median(self.steps)
+
+    @property
+    def blas_ms(self) -> float | None:
+        """Milliseconds of BLAS alone, the median; None when not asked."""
+        return 1000 * median(self.blas_steps) if self.blas_steps else None
 
 
 def warm_up(engine: Engine) -> None:
@@ -48,19 +62,24 @@ def warm_up(engine: Engine) -> None:
     engine.generate(_requests(engine, Case(pp=16, tg=2, b=1), 2))
 
 
-def measure(engine: Engine, case: Case) -> Measurement:
+def measure(engine: Engine, case: Case, blas: BlasStep | None) -> Measurement:
     """Prefill the case's prompts, then decode them, on an engine that holds nothing else."""
     t_pp, ttft = _prefill(engine, case)
     start_decode(engine, case)
     before = engine.stats.snapshot()
-    t_tg = decode_steps(engine, case)
+    steps, blas_steps = [], []
+    for _ in range(case.tg):
+        steps.append(decode_step(engine, case))
+        if blas is not None:
+            blas_steps.append(blas.seconds())
     after = engine.stats.snapshot()
     hits = after.dequant_hits - before.dequant_hits
     misses = after.dequant_misses - before.dequant_misses
     return Measurement(
         case=case,
         t_pp=t_pp,
-        t_tg=t_tg,
+        steps=tuple(steps),
+        blas_steps=tuple(blas_steps),
         ttft=ttft,
         hit_rate=hits / max(1, hits + misses),
         checksum=_finish(engine, case),
@@ -86,15 +105,14 @@ def start_decode(engine: Engine, case: Case) -> None:
         engine.step()
 
 
-def decode_steps(engine: Engine, case: Case) -> float:
-    """Seconds of ``tg`` steps in which every sequence of the case gets exactly one token."""
+def decode_step(engine: Engine, case: Case) -> float:
+    """Seconds of a step in which every sequence of the case gets exactly one token."""
     before = engine.stats.decode_tokens
     started = perf_counter()
-    for _ in range(case.tg):
-        engine.step()
+    engine.step()
     seconds = perf_counter() - started
     decoded = engine.stats.decode_tokens - before
-    assert decoded == case.tg * case.b, (decoded, case)  # else the figure would mean nothing
+    assert decoded == case.b, (decoded, case)  # else the figure would mean nothing
     return seconds
 
 

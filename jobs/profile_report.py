@@ -15,7 +15,7 @@ from worker.model_source import fetch_model
 from worker.stages import StageRecord
 
 from .bench import bench_engine
-from .bench_measure import decode_steps, prefill_requests, start_decode
+from .bench_measure import decode_step, prefill_requests, start_decode
 from .bench_plan import BenchPlan, Case
 from .text_table import aligned
 
@@ -81,7 +81,8 @@ def profile_decode(engine: Engine, case: Case) -> PhaseProfile:
 
     def one_pass() -> None:
         try:
-            decode_steps(engine, case)
+            for _ in range(case.tg):
+                decode_step(engine, case)
         finally:
             for row in range(case.b):
                 engine.abort(RowId(row))
