@@ -1,6 +1,6 @@
 """A model's hyperparameters, read from the metadata of its file and checked."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from worker.errors import GGUFError, UnsupportedModelError
@@ -81,11 +81,6 @@ class ModelConfig:
         """Window of the layers that have one; None if all see everything."""
         return next((window for window in self.windows if window is not None), None)
 
-    @property
-    def qkv_size(self) -> int:
-        """Values of a token's queries, keys and values together."""
-        return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-
 
 # Settings of other architectures that share our tensors; a file that uses one means another
 # computation. Each with the values that mean "not used".
@@ -114,16 +109,16 @@ def base_config(gguf: GGUFFile, rope_layout: RopeLayout) -> ModelConfig:
     _refuse_foreign(keys)
     num_layers = keys.positive("block_count")
     _check_block_count(gguf, keys, num_layers)
-    num_heads = keys.positive("attention.head_count")
+    num_heads = keys.layer_size("attention.head_count", num_layers)
     hidden_size = keys.positive("embedding_length")
     head_dim = _head_dim(keys, hidden_size, num_heads)
     return ModelConfig(
         architecture=keys.architecture,
         num_layers=num_layers,
         hidden_size=hidden_size,
-        intermediate_size=keys.positive("feed_forward_length"),
+        intermediate_size=keys.layer_size("feed_forward_length", num_layers),
         num_heads=num_heads,
-        num_kv_heads=_num_kv_heads(keys, num_heads),
+        num_kv_heads=_num_kv_heads(keys, num_layers, num_heads),
         head_dim=head_dim,
         vocab_size=_vocab_size(gguf, hidden_size),
         context_length=keys.positive("context_length"),
@@ -139,13 +134,9 @@ def base_config(gguf: GGUFFile, rope_layout: RopeLayout) -> ModelConfig:
     )
 
 
-def with_window(config: ModelConfig, window: int, every: int | None) -> ModelConfig:
-    """Give layers a window: all of them, or all but each `every`-th."""
-    windows = tuple(
-        None if every is not None and (layer + 1) % every == 0 else window
-        for layer in range(config.num_layers)
-    )
-    return replace(config, windows=windows)
+def rope_base(keys: KeyReader, name: str) -> float | None:
+    """A base of rotary wavelengths, None when the file gives none."""
+    return keys.optional_between(name, 1.0, 1e30)
 
 
 def _refuse_foreign(keys: KeyReader) -> None:
@@ -177,8 +168,9 @@ def _check_block_count(gguf: GGUFFile, keys: KeyReader, num_layers: int) -> None
 
 
 def _head_dim(keys: KeyReader, hidden_size: int, num_heads: int) -> int:
-    head_dim = keys.optional_positive("attention.key_length")
+    source, head_dim = "attention.key_length", keys.optional_positive("attention.key_length")
     if head_dim is None:
+        source = "attention.head_count"
         if hidden_size % num_heads:
             raise GGUFError(
                 f"{keys.path}: key {keys.key('embedding_length')} is {hidden_size}, not a multiple "
@@ -188,7 +180,7 @@ def _head_dim(keys: KeyReader, hidden_size: int, num_heads: int) -> int:
     if head_dim % 2:
         raise GGUFError(
             f"{keys.path}: a head has {head_dim} values, an odd number that cannot be rotated in "
-            f"pairs; check {keys.key('attention.head_count')} and convert the model again"
+            f"pairs; check {keys.key(source)} and convert the model again"
         )
     value_dim = keys.optional_positive("attention.value_length")
     if value_dim is not None and value_dim != head_dim:
@@ -199,8 +191,8 @@ def _head_dim(keys: KeyReader, hidden_size: int, num_heads: int) -> int:
     return head_dim
 
 
-def _num_kv_heads(keys: KeyReader, num_heads: int) -> int:
-    num_kv_heads = keys.optional_positive("attention.head_count_kv") or num_heads
+def _num_kv_heads(keys: KeyReader, num_layers: int, num_heads: int) -> int:
+    num_kv_heads = keys.optional_layer_size("attention.head_count_kv", num_layers) or num_heads
     if num_heads % num_kv_heads:
         raise GGUFError(
             f"{keys.path}: key {keys.key('attention.head_count')} is {num_heads}, not a multiple of"
@@ -234,13 +226,8 @@ def _rope(keys: KeyReader, head_dim: int, layout: RopeLayout) -> RopeConfig:
             f"{keys.path}: key {keys.key('rope.dimension_count')} is {dimensions}, expected an even"
             f" number up to the {head_dim} values of a head; convert the model again"
         )
-    base = keys.optional_number("rope.freq_base")
-    if base is not None and base <= 1.0:
-        raise GGUFError(
-            f"{keys.path}: key {keys.key('rope.freq_base')} is {base:g}, expected a number above 1;"
-            " convert the model again"
-        )
-    return RopeConfig(10000.0 if base is None else base, dimensions, layout, _rope_factor(keys))
+    base = rope_base(keys, "rope.freq_base") or 10000.0
+    return RopeConfig(base, dimensions, layout, _rope_factor(keys))
 
 
 def _rope_factor(keys: KeyReader) -> float:
@@ -251,16 +238,5 @@ def _rope_factor(keys: KeyReader) -> float:
             f"{keys.path}: key {keys.key('rope.scaling.type')} is {kind!r}; supported: none, "
             "linear, and factors in the tensor rope_freqs.weight"
         )
-    name = "rope.scaling.factor"
-    factor = keys.optional_number(name)
-    if not factor:
-        name = "rope.scale_linear"
-        factor = keys.optional_number(name)
-    if not factor or kind == "none":
-        return 1.0
-    if factor < 0:
-        raise GGUFError(
-            f"{keys.path}: key {keys.key(name)} is {factor:g}, expected a positive number; convert "
-            "the model again"
-        )
-    return factor
+    factor = keys.factor("rope.scaling.factor") or keys.factor("rope.scale_linear")
+    return 1.0 if factor is None or kind == "none" else factor

@@ -10,13 +10,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.errors import GGUFError
 from worker.gguf import GGUFFile
 from worker.linear import ComputeConfig
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
-from .config import ModelConfig, RopeConfig, base_config, with_window
+from .config import ModelConfig, RopeConfig, base_config, rope_base
 from .decoder import Decoder
 from .key_reader import KeyReader
 from .loader import Loader
@@ -34,29 +33,30 @@ def gemma3_config(gguf: GGUFFile) -> ModelConfig:
     """Hyperparameters; scaling of positions is for layers with full attention only."""
     keys = KeyReader(gguf.metadata)
     config = base_config(gguf, rope_layout="halves")
-    window = keys.positive("attention.sliding_window")
-    every = keys.optional_positive("attention.sliding_window_pattern") or _FULL_EVERY
+    local_base = rope_base(keys, "rope.freq_base_swa") or _LOCAL_BASE
     if keys.optional_number("rope.freq_base") is None:
         config = replace(config, rope=replace(config.rope, base=_GLOBAL_BASE))
     return replace(
-        with_window(config, window, every),
-        local_rope=RopeConfig(_local_base(keys), config.rope.dimensions, config.rope.layout),
+        config,
+        windows=_windows(keys, config.num_layers),
+        local_rope=RopeConfig(local_base, config.rope.dimensions, config.rope.layout),
         attention_scale=_attention_scale(config),
         # The checkpoint's own float32 rounding of the square root.
         embedding_scale=float(np.sqrt(np.float32(config.hidden_size))),
-        attention_cap=keys.optional_number("attn_logit_softcapping") or None,
-        logit_cap=keys.optional_number("final_logit_softcapping") or None,
+        attention_cap=keys.factor("attn_logit_softcapping"),
+        logit_cap=keys.factor("final_logit_softcapping"),
     )
 
 
-def _local_base(keys: KeyReader) -> float:
-    base = keys.optional_number("rope.freq_base_swa")
-    if base is not None and base <= 1.0:
-        raise GGUFError(
-            f"{keys.path}: key {keys.key('rope.freq_base_swa')} is {base:g}, expected a number "
-            "above 1; convert the model again"
-        )
-    return base or _LOCAL_BASE
+def _windows(keys: KeyReader, num_layers: int) -> tuple[int | None, ...]:
+    """Each layer's window: as the file says layer by layer, or all but each `every`-th."""
+    window = keys.positive("attention.sliding_window")
+    pattern = "attention.sliding_window_pattern"
+    flags = keys.optional_layer_flags(pattern, num_layers)
+    if flags is None:
+        every = keys.optional_positive(pattern) or _FULL_EVERY
+        flags = [(layer + 1) % every != 0 for layer in range(num_layers)]
+    return tuple(window if flag else None for flag in flags)
 
 
 def _attention_scale(config: ModelConfig) -> float:

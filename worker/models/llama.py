@@ -11,21 +11,20 @@ from worker.linear import ComputeConfig
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
-from .config import ModelConfig, base_config, with_window
+from .config import ModelConfig, base_config
 from .decoder import Decoder
-from .key_reader import KeyReader
 from .loader import Loader
 from .rotary import RotaryEmbedding
 from .step import Step
 
 
 def llama_config(gguf: GGUFFile) -> ModelConfig:
-    """Hyperparameters; converters permute query and key rows so that pairs lie side by side."""
-    config = base_config(gguf, rope_layout="pairs")
-    window = KeyReader(gguf.metadata).optional_number("attention.sliding_window")
-    if window:  # Mistral's first version; 0 stands for none
-        config = with_window(config, int(window), every=None)
-    return config
+    """Hyperparameters; converters permute query and key rows so that pairs lie side by side.
+
+    A ``llama.attention.sliding_window``, which Mistral's first version could have, is not looked
+    at: llama.cpp neither writes nor reads it in this architecture, all layers see everything.
+    """
+    return base_config(gguf, rope_layout="pairs")
 
 
 class LlamaAttention:

@@ -1,15 +1,16 @@
 """Hyperparameters: what a file says, and every way in which it can be wrong."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 
 from tests.worker.models import tiny_llama
-from tests.worker.models.feeding import open_model
+from tests.worker.models.feeding import logits_of, open_model
 from worker.errors import GGUFError, UnsupportedModelError
 from worker.gguf import GGUFFile
-from worker.models.config import RopeConfig
+from worker.models.config import _FOREIGN_KEYS, RopeConfig
 from worker.models.decoder import layer_groups
 from worker.models.registry import SUPPORTED_ARCHITECTURES, model_config
 
@@ -107,6 +108,9 @@ def test_a_missing_key_is_named(tmp_path, name):
         ({"block_count": 3}, r"block_count is 3, .*blk\.2\."),
         ({"block_count": (1 << 32) - 1}, r"block_count is 4294967295, .*blk\.2\."),
         ({"block_count": 1}, r"block_count is 1, .*blk\.1\."),
+        ({"attention.head_count_kv": [2, 2, 2]}, "head_count_kv has 3 values, .* 2 layers"),
+        ({"attention.head_count": [0, 0]}, "head_count.* is 0"),
+        ({"rope.scaling.factor": 1e-300}, "rope.scaling.factor is 1e-300"),
     ],
 )
 def test_impossible_values_are_refused(tmp_path, keys, message):
@@ -126,6 +130,8 @@ def test_impossible_values_are_refused(tmp_path, keys, message):
         ({"attention.scale": 0.5}, "attention.scale is 0.5"),
         ({"logit_scale": 16.0}, "logit_scale is 16"),
         ({"attention.clamp_kqv": 8.0}, "clamp_kqv is 8"),
+        ({"attention.head_count_kv": [2, 1]}, "head_count_kv differs between layers, 1 to 2"),
+        ({"feed_forward_length": [48, 96]}, "feed_forward_length differs between layers"),
     ],
 )
 def test_variants_that_are_not_computed_are_refused(tmp_path, keys, message):
@@ -133,6 +139,73 @@ def test_variants_that_are_not_computed_are_refused(tmp_path, keys, message):
     path = _file(tmp_path, keys)
     with pytest.raises(UnsupportedModelError, match=message):
         model_config(GGUFFile.open(path))
+
+
+WRONG = [
+    -1, 0, 1, 3, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63, -(2**63),
+    -1.0, 0.0, 0.5, 1e30, 1e300, 1e-300, math.nan, math.inf, -math.inf,
+    "", "text", True, False, [0, 0], [1, 2], [4, 4], [-1, -1], [2**31 - 1, 1], [0.5, 0.5],
+    [True, False], [True, True, True], ["a", "b"], list(range(100)),
+]  # fmt: skip
+KEYS = {
+    "llama": [],
+    "gemma3": [
+        "attention.sliding_window",
+        "attention.sliding_window_pattern",
+        "rope.freq_base_swa",
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+    ],
+}
+SHARED_KEYS = [
+    *REQUIRED,
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.sliding_window",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scale_linear",
+    *_FOREIGN_KEYS,
+]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "key"),
+    [(name, key) for name, own in KEYS.items() for key in dict.fromkeys(SHARED_KEYS + own)],
+)
+def test_any_value_is_refused_by_name_or_computed(tmp_path, team, architecture, key):
+    """Whatever a key holds: one line with file and key, or a model that gives finite logits."""
+    weights = tiny_llama.gemma_norms() if architecture == "gemma3" else {}
+    own = {"attention.sliding_window": 4} if architecture == "gemma3" else {}
+    for value in WRONG:
+        path = _file(tmp_path, own | {key: value}, weights, architecture=architecture)
+        message = _refusal(path, team)
+        # Sizes that nothing but the tensors contradict are told by the tensor.
+        named = rf"[^\n]*model\.gguf[^\n]*({re.escape(key)}|wrong shape: expected)[^\n]*"
+        assert message is None or re.fullmatch(named, message), (value, message)
+
+
+def _refusal(path, team):
+    """Why a file is refused; None when it gives finite logits."""
+    try:
+        model = open_model(path, team, matmul="compiled")
+    except (GGUFError, UnsupportedModelError) as error:
+        return str(error)
+    assert np.isfinite(logits_of(model, [3, 1, 4][: model.config.context_length])).all()
+    return None
+
+
+def test_gemma3_windows_layer_by_layer(tmp_path):
+    """A pattern may be a boolean for each layer instead of a period."""
+    keys = {
+        "attention.sliding_window": 4,
+        "attention.sliding_window_pattern": [False, True],
+    }
+    path = _file(tmp_path, keys, tiny_llama.gemma_norms(), architecture="gemma3")
+    assert (None, 4) == model_config(GGUFFile.open(path)).windows
 
 
 def test_an_unknown_architecture_lists_the_supported(tmp_path):

@@ -19,8 +19,15 @@ FEATURES = {
     "linear scaling, type left out": ({"rope.scaling.factor": 4.0}, {"factor": 4.0}),
     "linear scaling, older key": ({"rope.scale_linear": 2.0}, {"factor": 2.0}),
     "scaling switched off": ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, {}),
-    "sliding window": ({"attention.sliding_window": 5}, {"window": 5}),
-    "no window": ({"attention.sliding_window": 0}, {}),
+    "sliding window, as in llama.cpp": ({"attention.sliding_window": 5}, {}),
+    "sizes given layer by layer": (
+        {
+            "attention.head_count": [tiny_llama.HEADS] * 2,
+            "attention.head_count_kv": [tiny_llama.KV_HEADS] * 2,
+            "feed_forward_length": [tiny_llama.FEED_FORWARD] * 2,
+        },
+        {},
+    ),
     "larger eps": ({"attention.layer_norm_rms_epsilon": 0.125}, {"eps": 0.125}),
 }
 

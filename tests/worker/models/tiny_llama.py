@@ -6,6 +6,11 @@ import numpy as np
 VOCABULARY, HIDDEN, FEED_FORWARD, LAYERS, HEADS, KV_HEADS = 40, 32, 48, 2, 4, 2
 
 
+_UINT32, _UINT64 = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.UINT64
+_INT64 = gguf.GGUFValueType.INT64
+_FLOAT32, _FLOAT64 = gguf.GGUFValueType.FLOAT32, gguf.GGUFValueType.FLOAT64
+
+
 def keys(architecture="llama"):
     """Metadata of a sound file."""
     own = {
@@ -48,6 +53,21 @@ def tensors(seed=0):
     }
 
 
+def gemma_norms():
+    """What a gemma3 file has besides."""
+    sizes = {
+        "attn_q_norm": HIDDEN // HEADS,
+        "attn_k_norm": HIDDEN // HEADS,
+        "post_attention_norm": HIDDEN,
+        "post_ffw_norm": HIDDEN,
+    }
+    return {
+        f"blk.{layer}.{name}.weight": np.ones(size, np.float32)
+        for layer in range(LAYERS)
+        for name, size in sizes.items()
+    }
+
+
 def write(path, metadata, weights, architecture="llama"):
     """Write a file with these keys (None: left out) and tensors."""
     writer = gguf.GGUFWriter(path, architecture)
@@ -55,9 +75,11 @@ def write(path, metadata, weights, architecture="llama"):
         if isinstance(value, bool):
             writer.add_bool(key, value)
         elif isinstance(value, int):
-            writer.add_uint32(key, value)
+            fits = 0 <= value < 1 << 32
+            writer.add_key_value(key, value, _UINT32 if fits else _INT64 if value < 0 else _UINT64)
         elif isinstance(value, float):
-            writer.add_float32(key, value)
+            fits = value == 0 or 1e-38 < abs(value) < 1e38
+            writer.add_key_value(key, value, _FLOAT32 if fits else _FLOAT64)
         elif isinstance(value, str):
             writer.add_string(key, value)
         elif value is not None:
