@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kvpool.available_memory import available_memory
 from kvpool.errors import KVPoolError
 from worker.engine.config import EngineConfig
 from worker.engine.sampling_params import SamplingParams
@@ -71,15 +72,17 @@ class Worker:
         """Load the model.
 
         Returns:
-            ``numerics`` and ``load_s``; or ``error`` and ``error_class`` when the model or the
-            settings are at fault, which trying again would not change.
+            ``numerics``, ``load_s``, ``reserved_bytes`` (of KV pool and dequant cache, which are
+            filled as rows come) and ``available_bytes`` (of the node now); or ``error`` and
+            ``error_class`` when the model or the settings are at fault, which trying again would
+            not change.
         """
         started = monotonic()
         try:
-            numerics = await asyncio.to_thread(self._load, spec)
+            loaded = await asyncio.to_thread(self._load, spec)
         except (WorkerError, KVPoolError) as error:
             return {"error": str(error), "error_class": type(error).__name__}
-        return {"numerics": numerics, "load_s": monotonic() - started}
+        return loaded | {"load_s": monotonic() - started}
 
     async def run_shard(self, first_row: int, num_rows: int, payload: bytes, attempt: int) -> bytes:
         """Complete a shard's rows.
@@ -118,7 +121,7 @@ class Worker:
         totals["peak_rss_bytes"] = peak_rss_bytes()
         return {"samples": samples, "totals": totals}
 
-    def _load(self, spec: WorkerSpec) -> str:
+    def _load(self, spec: WorkerSpec) -> dict[str, Any]:
         # Imported here: the engine compiles kernels, and `identify` must answer at once.
         from worker.engine.engine import Engine
         from worker.model_source import fetch_model
@@ -127,4 +130,9 @@ class Worker:
         engine = Engine.from_gguf(path, spec.engine)
         self._spec = spec
         self._loop = EngineLoop(engine)
-        return engine.numerics
+        kv_bytes = engine.stats.snapshot().kv_bytes_total
+        return {
+            "numerics": engine.numerics,
+            "reserved_bytes": kv_bytes + engine.model.dequant_cache.stats().reserved_bytes,
+            "available_bytes": available_memory(),
+        }

@@ -215,7 +215,27 @@ class Driver:
                     "kind of machine and library"
                 )
         record.numerics, record.load_s = answer["numerics"], answer["load_s"]
+        record.reserved_bytes = answer["reserved_bytes"]
+        record.available_bytes = answer["available_bytes"]
+        if self._phase is Phase.STARTING:
+            self._check_memory(record.node)
         self._dispatcher.add_worker(worker_id)
+
+    def _check_memory(self, node: str) -> None:
+        """Refuse workers that fit one by one and not together, before the node kills them.
+
+        Later on it could not be told: what living workers hold is no longer available.
+        """
+        loaded = [w for w in self.workers.values() if w.node == node and w.is_loaded]
+        needed = sum(worker.reserved_bytes for worker in loaded)
+        available = min(worker.available_bytes for worker in loaded)
+        if needed > available:
+            raise JobConfigError(
+                f"node {node}: not enough memory for {len(loaded)} of {self._placement.workers} "
+                f"workers: their KV pools and dequant caches need {needed} bytes, {available} are "
+                "available; lower cluster.workers, engine.kv_pool_bytes or "
+                "engine.dequant_cache_bytes"
+            )
 
     def _shard_done(self, event: Event) -> None:
         if self._dispatcher.done(event.worker_id, event.first_row) is Outcome.REFUSE:

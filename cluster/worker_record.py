@@ -18,6 +18,8 @@ class WorkerRecord:
         identity: what it said of itself.
         numerics: its numerics identity; None until its model is loaded.
         load_s: seconds to load the model.
+        reserved_bytes: what its KV pool and dequant cache will take.
+        available_bytes: memory left on its node when it was loaded.
         totals: its newest counters; those of a lost worker are the last that came.
         shards, rows, row_errors: committed from it.
         loss_reason: why it was lost; None for a living one.
@@ -28,6 +30,8 @@ class WorkerRecord:
     identity: dict[str, Any] = field(default_factory=dict)
     numerics: str | None = None
     load_s: float = 0.0
+    reserved_bytes: int = 0
+    available_bytes: int = 0
     totals: dict[str, Any] = field(default_factory=dict)
     shards: int = 0
     rows: int = 0
@@ -38,6 +42,11 @@ class WorkerRecord:
     def node(self) -> str:
         """Host name of its machine."""
         return str(self.identity.get("node", "a node that never answered"))
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it is alive and has its model."""
+        return self.numerics is not None and self.loss_reason is None
 
     def total(self, name: str) -> int:
         """Return one of its counters, 0 before the first report."""

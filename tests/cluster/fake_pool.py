@@ -15,13 +15,15 @@ from worker.engine.sampling_params import SamplingParams
 
 IDENTITY = {"node": "here", "pid": 1, "tokenmill": VERSION, "numerics_version": NUMERICS_VERSION}
 
+LOADED = {"numerics": "fake", "load_s": 0.5, "reserved_bytes": 1, "available_bytes": 9}
+
 
 class FakePool:
     """Answers in a random order; workers named in ``dying`` are lost when asked for a report.
 
     Args:
         identities: what the n-th worker says of itself, over IDENTITY.
-        loads: what the n-th worker answers to load.
+        loads: what the n-th worker answers to load, over LOADED.
         losses: worker ids that are lost when their n-th shard should come back, by id.
     """
 
@@ -43,7 +45,7 @@ class FakePool:
 
     def load(self, worker_id):
         """A model that is loaded at once."""
-        answer = self.loads.pop(0) if self.loads else {"numerics": "fake", "load_s": 0.5}
+        answer = LOADED | (self.loads.pop(0) if self.loads else {})
         self.events.append(Event(worker_id, EventKind.LOADED, answer))
 
     def send(self, assignment):

@@ -49,6 +49,7 @@ def test_a_worker_fills_every_column_of_the_statistics(spec):
         return identity, loaded, report
 
     identity, loaded, report = asyncio.run(work())
+    assert 0 < loaded["reserved_bytes"] < loaded["available_bytes"]
     record = WorkerRecord("worker-0", 1, identity, loaded["numerics"], loaded["load_s"])
     record.totals = report["totals"]
     row = record.as_row()

@@ -134,7 +134,7 @@ def test_a_worker_lost_over_its_last_report_does_not_matter(run):
 
 REFUSALS = {
     "memory": {"loads": [{"error": "the KV pool needs 9 bytes", "error_class": "PoolSizeError"}]},
-    "arithmetic": {"loads": [{"numerics": "other", "load_s": 0.0}]},
+    "arithmetic": {"loads": [{"numerics": "other"}]},
     "version": {"identities": [{"tokenmill": "9.9"}]},
 }
 
@@ -143,9 +143,8 @@ REFUSALS = {
 def test_a_replacement_that_cannot_work_counts_as_lost(run, refusal):
     """Rows are committed by then: whatever is wrong with the newcomer, another one is tried."""
     pool = FakePool(losses={"worker-0": 2})
-    first = {"identities": [{}], "loads": [{"numerics": "fake", "load_s": 0.0}]}
     for name, answers in REFUSALS[refusal].items():
-        setattr(pool, name, first[name] + answers)
+        setattr(pool, name, [{}, *answers])
     summary, folder, _ = run(pool, workers=1)
     assert ROWS_60 == ids(folder)
     assert [True, True, False] == [worker.lost for worker in summary.workers]
@@ -154,8 +153,7 @@ def test_a_replacement_that_cannot_work_counts_as_lost(run, refusal):
 def test_replacements_that_never_work_stop_the_job(run):
     """After max_worker_restarts of them the job stops, and the reason is the last one's."""
     error = {"error": "the KV pool needs 9 bytes", "error_class": "PoolSizeError"}
-    loads = [{"numerics": "fake", "load_s": 0.0}, error, error]
-    pool = FakePool(loads=loads, losses={"worker-0": 2})
+    pool = FakePool(loads=[{}, error, error], losses={"worker-0": 2})
     with pytest.raises(JobStoppedError, match=r"no worker is left after 3 .*needs 9 bytes"):
         run(pool, workers=1, max_worker_restarts=2)
     assert [] == pool.living
@@ -174,7 +172,7 @@ def test_a_worker_of_another_version_is_refused_by_node(run, tmp_path):
 
 def test_workers_that_compute_differently_are_refused(run):
     """Two numerics identities in one pool would make rows depend on where they are done."""
-    loads = [{"numerics": "accelerate", "load_s": 0.0}, {"numerics": "openblas", "load_s": 0.0}]
+    loads = [{"numerics": "accelerate"}, {"numerics": "openblas"}]
     with pytest.raises(JobConfigError, match=r"openblas|accelerate") as caught:
         run(FakePool(loads=loads))
     assert "openblas" in str(caught.value)
@@ -187,6 +185,30 @@ def test_what_is_wrong_with_the_model_comes_back_as_its_own_error(run, kind):
     answer = {"error": "model.gguf: tensor x is missing", "error_class": kind.__name__}
     with pytest.raises(kind, match=r"node here: model\.gguf: tensor x is missing"):
         run(FakePool(loads=[answer]))
+
+
+def test_workers_that_fit_one_by_one_and_not_together_are_refused(run, tmp_path):
+    """Before any row; node, needed and available bytes and the settings to lower are named."""
+    pool = FakePool(loads=[{"reserved_bytes": 6}, {"reserved_bytes": 5}])
+    with pytest.raises(JobConfigError, match=r"node here: not enough memory.*need 11 bytes, 9 are"):
+        run(pool)
+    assert ([], []) == (pool.sent, pool.living)
+    assert not (tmp_path / "out").exists()
+
+
+def test_workers_on_two_nodes_each_have_their_nodes_memory(run):
+    """What fits each node is fine, whatever the sum."""
+    loads = [{"reserved_bytes": 6}, {"reserved_bytes": 6}]
+    summary, _, _ = run(FakePool(identities=[{}, {"node": "there"}], loads=loads))
+    assert 60 == summary.num_rows
+
+
+def test_a_replacement_is_not_measured_against_what_living_workers_took(run):
+    """Their pools are filled by then: memory that is no longer available is not missing."""
+    loads = [{"reserved_bytes": 4}, {"reserved_bytes": 4}, {"reserved_bytes": 4}]
+    loads[2]["available_bytes"] = 5
+    summary, _, _ = run(FakePool(loads=loads, losses={"worker-0": 2}))
+    assert [True, False, False] == [worker.lost for worker in summary.workers]
 
 
 def test_too_many_row_errors_end_the_job(run):
