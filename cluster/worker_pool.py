@@ -15,6 +15,7 @@ from .version import VERSION
 
 _CPU: Final = "CPU"
 _ADVICE: Final = "Some common causes include"  # what Ray puts behind every death, true or not
+_MEMORY: Final = "OOM kill reason: "
 _REASON_CHARACTERS: Final = 300
 _IMPORT_FAILURES: Final = ("ModuleNotFoundError", "ImportError", "AttributeError")
 
@@ -194,6 +195,9 @@ def _reason(error: ray.exceptions.RayError) -> str:
     if isinstance(error, ray.exceptions.RayTaskError):
         cause = error.cause if isinstance(error.cause, BaseException) else error
         return f"{type(cause).__name__}: {cause}".split("\n", 1)[0]
+    if _MEMORY in str(error):
+        used = str(error).split(_MEMORY, 1)[1].split("\n", 1)[0]
+        return f"killed for memory ({used}); lower cluster.workers or the engine's memory settings"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = lines[-1] if lines else type(error).__name__
     return reason.split(_ADVICE, 1)[0].strip()[:_REASON_CHARACTERS]

@@ -58,6 +58,13 @@ def test_the_reason_of_a_death_is_one_short_line():
     assert "common causes" not in _reason(long)
 
 
+def test_a_kill_for_memory_names_the_bytes():
+    """Ray puts them among dozens of lines; what is used and what is allowed is what matters."""
+    text = "1 worker(s) were killed\nOOM kill reason: Memory usage 9B exceeded threshold of 5B\nTop"
+    reason = _reason(ray.exceptions.OutOfMemoryError(text))
+    assert reason.startswith("killed for memory (Memory usage 9B exceeded threshold of 5B); lower")
+
+
 def test_a_node_without_tokenmill_is_told_apart_from_a_death(monkeypatch):
     """The module that is missing and the way to get it are named."""
     pool = WorkerPool(spec=None, num_cpus=1)
