@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from .layer_group import LayerGroup
 
@@ -28,19 +28,15 @@ class KVCache:
     values: tuple[NDArray[np.float32], ...]
 
     def __init__(
-        self,
-        groups: Sequence[LayerGroup],
-        num_blocks: Sequence[int],
-        block_size: int,
-        dtype: DTypeLike = np.float32,
+        self, groups: Sequence[LayerGroup], num_blocks: Sequence[int], block_size: int
     ) -> None:
         assert len(groups) == len(num_blocks), (groups, num_blocks)
         self.groups = tuple(groups)
         self.block_size = block_size
         shapes = [_shape(g, n, block_size) for g, n in zip(groups, num_blocks, strict=True)]
         # zeros, not empty: calloc is as lazy, and a slot never written can hold no NaN.
-        self.keys = tuple(np.zeros(shape, dtype) for shape in shapes)
-        self.values = tuple(np.zeros(shape, dtype) for shape in shapes)
+        self.keys = tuple(np.zeros(shape, np.float32) for shape in shapes)
+        self.values = tuple(np.zeros(shape, np.float32) for shape in shapes)
         self._places = {
             layer: (g, index)
             for g, group in enumerate(groups)

@@ -100,12 +100,6 @@ class DequantCacheStats:
     reserved_bytes: int
     dequantised_bytes: int
 
-    @property
-    def hit_rate(self) -> float:
-        """Share of visits that hit; 0 before the first."""
-        visits = self.hits + self.misses
-        return self.hits / visits if visits else 0.0
-
 
 class DequantCache:
     """Float32 copies of the weights in use, in a bounded amount of memory.

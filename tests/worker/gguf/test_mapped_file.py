@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -76,3 +77,27 @@ def test_released_pages_read_the_same_again(tmp_path, start):
     assert content == mapped.bytes.tobytes()
     mapped.release(start, len(content) - start)
     assert content == mapped.bytes.tobytes()
+
+
+def _resident_pages(path):
+    """Pages of a file's maps that this process has in memory now."""
+    own = Path("/proc/self/smaps").read_text().split(str(path))[1:]
+    assert own, "the file is not mapped"
+    kib = [int(re.search(r"^Rss: +(\d+) kB$", part, re.MULTILINE)[1]) for part in own]
+    return sum(kib) * 1024 // mmap.PAGESIZE
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's /proc/self/smaps")
+@pytest.mark.parametrize(
+    ("start", "end", "left"), [(0, 64, 0), (1, 64, 1), (0.5, 63.5, 2), (3, 5, 62), (3.5, 4.5, 64)]
+)
+def test_released_pages_leave_memory(tmp_path, start, end, left):
+    """Whole pages within the range are given back to the system, and no others."""
+    path, page = tmp_path / "model.gguf", mmap.PAGESIZE
+    path.write_bytes(bytes(64 * page))
+    mapped = MappedFile(path)
+    mapped.bytes.sum()
+    assert 64 == _resident_pages(path)
+    begin = int(start * page)
+    mapped.release(begin, int(end * page) - begin)
+    assert left == _resident_pages(path)

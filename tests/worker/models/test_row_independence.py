@@ -105,23 +105,24 @@ def test_real_rows_are_independent(smollm2_model, gemma3_model):
 
 @pytest.mark.parametrize("share", [0.5, None])
 def test_a_real_model_under_a_bounded_cache(smollm2, smollm2_model, team, share):
-    """Half of the bytes, and a window of 2 layers: the same logits, the promised hit rate."""
-    total = smollm2_model.dequant_cache.stats().reserved_bytes
+    """Half of the bytes, and a window of 2 layers: the same logits, the promised hits."""
+    units = [unit.n_bytes for unit in smollm2_model.dequant_cache.units]
+    assert sum(units) == smollm2_model.dequant_cache.stats().reserved_bytes
     if share is None:
-        bound, window = {"dequant_cache_layers": 2}, 2
+        limit, bound, window = 2 * max(units), {"dequant_cache_layers": 2}, 2
     else:
-        bound = {"dequant_cache_bytes": int(total * share)}
-        layer = max(unit.n_bytes for unit in smollm2_model.dequant_cache.units)
-        window = int(total * share) // layer
+        limit = int(sum(units) * share)
+        bound, window = {"dequant_cache_bytes": limit}, limit // max(units)
     bounded = open_model(smollm2, team, **bound)
     ids = [504, 3575, 282, 4649, 314]
     assert np.array_equal(logits_of(smollm2_model, ids, 2), logits_of(bounded, ids, 2))
     stats = bounded.dequant_cache.stats()
     bounded.dequant_cache.check_invariants()
-    assert stats.peak_bytes <= (total if share is None else total * share)
-    # The first of the three steps fills the cache and hits nothing.
-    assert stats.hits >= 2 * (window - 2)
-    assert stats.hits + stats.misses == 3 * stats.units
+    assert stats.peak_bytes <= stats.reserved_bytes <= limit
+    # Layers are of one size, slices of the head a little smaller. The first of the three steps
+    # fills the cache and hits nothing.
+    assert (stats.pinned, stats.hits) == (window - 2, 2 * (window - 2))
+    assert stats.hits + stats.misses == 3 * stats.units == 3 * len(units)
 
 
 def test_weights_lie_in_the_cache_once(smollm2, smollm2_model):
