@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.peak_memory import peak_rss_bytes
+from worker.available_cores import available_cores
 from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
-from worker.engine.loading import available_cores
 from worker.errors import EngineConfigError
 from worker.model_source import fetch_model
 

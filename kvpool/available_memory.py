@@ -4,15 +4,13 @@ from pathlib import Path
 
 import psutil
 
-_CGROUP_ROOT = Path("/sys/fs/cgroup")
-_OWN_CGROUP = Path("/proc/self/cgroup")
+from . import control_groups
 
 
 def available_memory() -> int:
     """Bytes this process can still take: the machine's, or its control groups' if fewer."""
     machine = int(psutil.virtual_memory().available)
-    own = _own_cgroup(_OWN_CGROUP.read_text()) if _OWN_CGROUP.is_file() else "/"
-    return min([machine, *cgroup_headroom(_CGROUP_ROOT, own)])
+    return min([machine, *cgroup_headroom(control_groups.ROOT, control_groups.own_group())])
 
 
 def cgroup_headroom(root: Path, own: str) -> list[int]:
@@ -21,10 +19,9 @@ def cgroup_headroom(root: Path, own: str) -> list[int]:
     Reads control groups version 2 (``memory.max``) and the version 1 limit at the root of the
     memory controller, which is what a container sees of itself.
     """
-    group = root / own.lstrip("/")
-    groups = [group, *(parent for parent in group.parents if parent.is_relative_to(root))]
     pairs = [
-        (path / "memory.max", path / "memory.current", path / "memory.stat") for path in groups
+        (path / "memory.max", path / "memory.current", path / "memory.stat")
+        for path in control_groups.group_folders(root, own)
     ]
     v1 = root / "memory"
     pairs.append((v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat"))
@@ -33,11 +30,6 @@ def cgroup_headroom(root: Path, own: str) -> list[int]:
         for path, used, stat in pairs
         if (limit := _read_integer(path)) is not None
     ]
-
-
-def _own_cgroup(listing: str) -> str:
-    """The version 2 group in ``/proc/self/cgroup``: the line that begins with ``0::``."""
-    return next((line[3:] for line in listing.splitlines() if line.startswith("0::")), "/")
 
 
 def _in_use(usage: Path, stat: Path) -> int:

@@ -14,23 +14,27 @@ _ACCELERATE = "/System/Library/Frameworks/Accelerate.framework/Accelerate"
 _SINGLE_THREADED = 1  # BLAS_THREADING_SINGLE_THREADED in Accelerate's thread_api.h
 
 
+def ask_for_one_thread() -> None:
+    """Ask BLAS libraries that are not loaded yet to use one thread; also those of child processes.
+
+    Called when this package is imported. Accelerate before macOS 15 knows no other way.
+    """
+    os.environ["VECLIB_MAXIMUM_THREADS"] = "1"
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+
 def hold_blas_to_one_thread() -> None:
-    """Keep BLAS calls of this process (on macOS: also of this thread) to one thread.
+    """Keep BLAS calls of this process (on macOS: of this thread) to one thread.
 
     Threads inside BLAS would share the sum of one output element, so results would depend on
-    their number; and they would compete with our own team. Entry points call this before anything
-    imports NumPy; every thread of the team calls it when it starts, because macOS 15 and
-    later keep the setting per thread.
+    their number; and they would compete with our own team. Every thread of the team calls this when
+    it starts, because macOS 15 and later keep the setting per thread.
     """
     if sys.platform == "darwin":
-        os.environ["VECLIB_MAXIMUM_THREADS"] = "1"
         set_threading = _accelerate_set_threading()
         if set_threading is not None:
             set_threading(_SINGLE_THREADED)
-    if "numpy" in sys.modules:
-        _limit_loaded_libraries()
-    else:
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    _limit_loaded_libraries()
 
 
 @cache

@@ -1,5 +1,6 @@
 """Holding BLAS to one thread, before and after NumPy is loaded."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,29 +8,44 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COUNT = "print([i['num_threads'] for i in threadpool_info() if i['user_api'] == 'blas'])"
-BEFORE = "from worker.blas_threads import hold_blas_to_one_thread as hold\nhold()\nimport numpy\n"
-AFTER = "import numpy\nfrom worker.blas_threads import hold_blas_to_one_thread as hold\nhold()\n"
+REPORT = """
+import numpy, threadpoolctl
+print([i['num_threads'] for i in threadpoolctl.threadpool_info() if i['user_api'] == 'blas'])
+"""
+BEFORE = f"import worker\n{REPORT}"
+AFTER = f"import numpy\nimport worker.blas_threads as b\nb.hold_blas_to_one_thread()\n{REPORT}"
 
 
-@pytest.mark.parametrize("order", [BEFORE, AFTER], ids=["before", "after"])
+def _output(code):
+    """What a new process prints, without a setting of the user's."""
+    unset = ("OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS")
+    environment = {k: v for k, v in os.environ.items() if k not in unset}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("code", [BEFORE, AFTER], ids=["before", "after"])
 @pytest.mark.skipif(sys.platform == "darwin", reason="Accelerate cannot be asked for its threads")
-def test_the_library_reports_one_thread(order):
+def test_the_library_reports_one_thread(code):
     """Whichever is imported first."""
-    code = f"{order}from threadpoolctl import threadpool_info\n{COUNT}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "[1]" == done.stdout.strip()
+    assert "[1]" == _output(code)
 
 
-def test_the_module_does_not_load_numpy():
-    """Entry points call it before NumPy is there: it must not bring NumPy in."""
-    code = (
-        "import sys, worker.blas_threads as threads; threads.hold_blas_to_one_thread(); "
-        "print('numpy' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "False" == done.stdout.strip()
+@pytest.mark.skipif(sys.platform == "darwin", reason="Accelerate cannot be asked for its threads")
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="BLAS has one thread anyway")
+def test_the_library_would_use_more_threads_by_itself():
+    """Or the test above could not fail."""
+    assert "[1]" != _output(REPORT)
+
+
+def test_importing_the_package_loads_no_numpy_and_speaks_to_accelerate():
+    """The variable that Accelerate reads is set before NumPy can load it."""
+    code = "import os, sys, worker; print('numpy' in sys.modules, os.environ[{!r}])"
+    assert "False 1" == _output(code.format("VECLIB_MAXIMUM_THREADS"))

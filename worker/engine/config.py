@@ -32,8 +32,9 @@ class EngineConfig(BaseModel):
     )
     threads: PositiveInt | None = Field(
         default=None,
-        description="Threads this engine computes with. None: all cores this process may use; "
-        "with several workers on a machine give each its share, or they get in each other's way.",
+        description="Threads this engine computes with. None: all cores this process may use, by "
+        "its affinity and its container's limit; with several workers on a machine give each its "
+        "share, or they get in each other's way.",
     )
     max_model_len: PositiveInt | None = Field(
         default=None,
@@ -69,8 +70,9 @@ class EngineConfig(BaseModel):
     )
     dequant_cache_bytes: PositiveInt | None = Field(
         default=None,
-        description="Most bytes of dequantised weights kept in memory, embedding and output head "
-        "included. None: all of them. Less memory means dequantising again in every step.",
+        description="Most bytes of dequantised weights kept in memory: layers and output head "
+        "(also where it is the embedding; embeddings of tokens are read from the file). None: "
+        "all of them. Less memory means dequantising again in every step.",
     )
     dequant_cache_layers: PositiveInt | None = Field(
         default=None,

@@ -1,10 +1,10 @@
 """From a GGUF file to the parts of an engine."""
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from worker.available_cores import available_cores
 from worker.gguf import GGUFFile
 from worker.linear import ComputeConfig
 from worker.models.model import Model
@@ -60,10 +60,3 @@ def load(path: Path, config: EngineConfig) -> LoadedModel:
     team, stages = ThreadTeam(config.threads or available_cores()), Stages()
     model = load_model(gguf, compute, team=team, stages=stages)
     return LoadedModel(model, tokenizer, encoder, team, stages)
-
-
-def available_cores() -> int:
-    """Cores this process may run on: its affinity mask where there is one, else all."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
