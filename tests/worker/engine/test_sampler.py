@@ -216,3 +216,25 @@ def test_large_finite_logits_are_sound():
 def test_no_row_is_an_empty_answer():
     """A step in which nothing samples asks for nothing."""
     assert Sampler(5).sample(np.empty((0, 5), np.float32), []) == []
+
+
+@pytest.mark.parametrize("padding", [50.0, math.nan, math.inf])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"temperature": 0},
+        {"temperature": 1},
+        {"temperature": 1, "top_k": 5},
+        {"temperature": 1, "top_p": 0.9},
+        {"temperature": 1, "min_p": 0.1},
+        {"temperature": 1, "repetition_penalty": 1.5, "logprobs": 20},
+        {"temperature": 0, "logprobs": 20},
+    ],
+    ids=str,
+)
+def test_embedding_rows_without_a_token_are_never_sampled(padding, params):
+    """Models pad their vocabulary: logits past the tokenizer's ids count for nothing at all."""
+    logits = np.random.default_rng(0).normal(0, 2, (30, 40)).astype(np.float32)
+    padded = np.hstack([logits, np.full((30, 8), padding, np.float32)])
+    rows = [make_sequence([3, 5], seed=seed, **params) for seed in range(30)]
+    assert Sampler(40).sample(padded, rows) == Sampler(40).sample(logits, rows)
