@@ -31,6 +31,14 @@ def test_shared_block_is_free_after_the_last_release():
     assert (pool.num_used, pool.num_free, pool.references(block)) == (0, 2, 0)
 
 
+def test_a_pool_of_any_size_costs_nothing_to_make():
+    """Ids that were never handed out are stored nowhere."""
+    pool = BlockPool(10**15)
+    assert pool.take(2) == [0, 1]
+    assert pool.num_free == 10**15 - 2
+    pool.check_invariants()
+
+
 def test_peak_stays_after_release():
     """The peak is the most blocks ever held, not those held now."""
     pool = BlockPool(5)
@@ -65,7 +73,10 @@ def test_operations_touch_no_more_than_the_blocks_they_name():
         keys = values = items = __iter__
 
     pool = BlockPool(1000)
-    pool._free = NoWalk(pool._free)
+    for block in pool.take(900):
+        pool.release(block)
+    pool.peak_used = 0
+    pool._given_back = NoWalk(pool._given_back)
     pool._references = NoWalkDict()
     blocks = pool.take(10)
     pool.retain(blocks[0])
