@@ -1,8 +1,13 @@
+import gc
+from collections import deque
+
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from cluster.config import ClusterConfig
+from cluster.driver import Driver
 from cluster.errors import (
     ClusterError,
     InputError,
@@ -283,3 +288,63 @@ def test_an_output_beside_what_a_pattern_takes_is_fine(tmp_path, source):
     job = Job(input=str(tmp_path / source), output=str(tmp_path / "out"), model="m.gguf")
     with pytest.raises(InputError, match="no Parquet files"):
         run_job(job, lambda _: None)
+
+
+def test_a_wrong_column_is_found_before_the_model_is_touched(data, tmp_path):
+    """Who mistypes a column need not wait for a model, or have one."""
+    job = Job(
+        input=str(data / "cases/small.parquet"),
+        output=str(tmp_path / "out"),
+        model=str(tmp_path / "nowhere.gguf"),
+        prompt_column="nothere",
+    )
+    with pytest.raises(JobConfigError, match="nothere"):
+        run_job(job, lambda _: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_data_page_keeps_what_is_committed(run, tmp_path):
+    """The footer is sound and the first row groups too: file and row group are named."""
+    table = pa.table({"id": range(600), "prompt": [f"row {i}" for i in range(600)]})
+    source = tmp_path / "rows.parquet"
+    pq.write_table(table, source, row_group_size=200, compression="none", use_dictionary=False)
+    content = bytearray(source.read_bytes())
+    at = pq.read_metadata(source).row_group(2).column(1).data_page_offset
+    content[at : at + 8] = b"\xff" * 8
+    source.write_bytes(content)
+    with pytest.raises(InputError, match=r"rows\.parquet: row group 2 "):
+        run(FakePool(), case=source, part_rows=20)
+    assert ids(tmp_path / "out") == list(range(20 * len(list((tmp_path / "out").glob("part-*")))))
+    assert 0 < ds.dataset(tmp_path / "out").count_rows() < 400
+
+
+def test_the_drivers_memory_does_not_grow_with_the_rows(run, monkeypatch):
+    """3000 rows pass; the driver's own objects hold a few shards' and parts' worth of values."""
+    from cluster import run_job as module
+
+    drivers, sizes = [], []
+
+    def make(**arguments):
+        drivers.append(Driver(**arguments))
+        return drivers[0]
+
+    monkeypatch.setattr(module, "Driver", make)
+    run(
+        FakePool(),
+        case="421-one-row-group/rows.parquet",
+        on_progress=lambda _: sizes.append(num_values(drivers[0]) if drivers else 0),
+        part_rows=100,
+    )
+    assert 100 < max(sizes) < 1000
+
+
+def num_values(root):
+    """Values reachable from an object by containers and by objects of the cluster package."""
+    seen, waiting = {}, [root]
+    while waiting:
+        value = waiting.pop()
+        own = type(value).__module__.startswith("cluster.")
+        if id(value) not in seen and (own or isinstance(value, dict | list | deque | tuple | set)):
+            waiting += gc.get_referents(value)
+        seen[id(value)] = value
+    return len(seen)

@@ -1,9 +1,12 @@
 import json
 import tomllib
+from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from cluster.config import ClusterConfig
 from cluster.dataset import InputDataset
 from cluster.errors import JobConfigError
 from cluster.fingerprint import describe_inputs, fingerprint
@@ -22,29 +25,48 @@ def of(job, sha256="0", numerics="n"):
     return json.loads(json.dumps(fingerprint(job, sha256, numerics)))
 
 
-@pytest.mark.parametrize(
-    ("change", "key"),
-    [
-        ({"prompt_column": "q"}, "prompt_column"),
-        ({"sampling": SamplingParams(temperature=1.0)}, "sampling"),
-        ({"engine": EngineConfig(job_seed=1)}, "seed"),
-        ({"engine": EngineConfig(chat_template="x")}, "chat_template"),
-        ({"engine": EngineConfig(max_model_len=9)}, "max_model_len"),
-    ],
-)
-def test_whatever_can_change_a_row_changes_the_fingerprint(change, key):
-    """One setting, one key that differs."""
-    from dataclasses import replace
+DATE = datetime(2024, 5, 6, tzinfo=UTC)
+SETTINGS = {
+    "prompt_column": {"prompt_column": "q"},
+    "messages_column": {"messages_column": "q"},
+    "sampling_params_column": {"sampling_params_column": "q"},
+    "sampling": {"sampling": SamplingParams(temperature=1.0)},
+    "seed": {"engine": EngineConfig(job_seed=1)},
+    "chat_template": {"engine": EngineConfig(chat_template="x")},
+    "chat_template_kwargs": {"engine": EngineConfig(chat_template_kwargs={"x": 1})},
+    "chat_template_date": {"engine": EngineConfig(chat_template_date=DATE)},
+    "max_model_len": {"engine": EngineConfig(max_model_len=9)},
+    "kv_pool_bytes": {"engine": EngineConfig(kv_pool_bytes=1 << 20)},
+    "kv_pool_tokens": {"engine": EngineConfig(kv_pool_tokens=99)},
+    "output_columns": {"cluster": ClusterConfig(output_columns=["logprobs"])},
+    "output_prefix": {"cluster": ClusterConfig(output_prefix="x_")},
+}
+NOT_SETTINGS = {"model_sha256", "numerics", "numerics_version", "compute", "kv_dtype"}
 
-    one, two = of(JOB), of(replace(JOB, **change))
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_whatever_can_change_a_row_changes_the_fingerprint(key):
+    """One setting, one key that differs."""
+    one, two = of(JOB), of(replace(JOB, **SETTINGS[key]))
     assert {key} == {name for name in one if one[name] != two[name]}
 
 
-def test_speed_settings_are_not_in_the_fingerprint():
-    """Threads and batch size change no row."""
-    from dataclasses import replace
+def test_the_fingerprint_has_no_other_keys():
+    """Of compute modes and KV types there is one each; the rest is of the model and machine."""
+    assert set(SETTINGS) | NOT_SETTINGS == set(of(JOB))
 
-    assert of(JOB) == of(replace(JOB, engine=EngineConfig(threads=3, max_num_seqs=2)))
+
+def test_every_sampling_parameter_is_in_the_fingerprint():
+    """The defaults of rows that set none can change them."""
+    names = [field.name for field in fields(SamplingParams)]
+    assert names == list(of(JOB)["sampling"])
+
+
+def test_speed_settings_are_not_in_the_fingerprint():
+    """Threads, batch size and how the work is spread change no row."""
+    engine = EngineConfig(threads=3, max_num_seqs=2, dequant_cache_layers=2)
+    cluster = ClusterConfig(workers=2, shard_rows=3, max_attempts=9, max_errors=0)
+    assert of(JOB) == of(replace(JOB, engine=engine, cluster=cluster))
 
 
 def test_model_and_numerics_are_in_the_fingerprint():

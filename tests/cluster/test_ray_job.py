@@ -1,7 +1,11 @@
 """Real Ray, real engine, a small model: a few jobs on one embedded session."""
 
+import json
+
 import psutil
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from cluster.config import ClusterConfig
@@ -32,13 +36,13 @@ def session():
 def job(data, tmp_path):
     """A job on the chain model."""
 
-    def make(case="rows-60", workers=2, output="out", **config):
+    def make(case="rows-60", workers=2, output="out", sampling=SAMPLING, engine=ENGINE, **config):
         return Job(
             input=str(data / "cases" / case),
             output=str(tmp_path / output),
             model=str(data / "cases/chain-llama.gguf"),
-            sampling=SAMPLING,
-            engine=ENGINE,
+            sampling=sampling,
+            engine=engine,
             cluster=ClusterConfig(workers=workers, **config),
         )
 
@@ -68,17 +72,21 @@ def test_two_workers_answer_as_one_engine_does(data, job):
     assert 0 < min(worker.rows for worker in summary.workers)
 
 
-def test_one_worker_and_two_write_the_same_bytes(job):
+@pytest.mark.parametrize("temperature", [0, 100])
+def test_one_worker_and_two_write_the_same_bytes(job, temperature):
     """The SHA-256 of every part and the token checksum do not know how many workers there were."""
-    summaries = [
-        run_job(job(workers=n, output=f"{n}", part_rows=25), lambda _: None) for n in (1, 2)
-    ]
+    sampling = SamplingParams(max_tokens=4, temperature=temperature)
+    asked = {"sampling": sampling, "output_columns": ["generated_tokens"], "part_rows": 25}
+    summaries = [run_job(job(workers=n, output=f"{n}", **asked), lambda _: None) for n in (1, 2)]
     parts = [
         [(p.name, p.read_bytes()) for p in sorted(s.output.glob("part-*.parquet"))]
         for s in summaries
     ]
     assert parts[0] == parts[1]
     assert summaries[0].checksum == summaries[1].checksum
+    table = ds.dataset(summaries[0].output).to_table()
+    repeated = len(table) - len(set(map(str, table["generated_tokens"].to_pylist())))
+    assert (repeated > 40) == (temperature == 0), "rows were sampled, or were not"
 
 
 def test_a_worker_killed_in_the_middle_costs_no_row(data, job):
@@ -98,6 +106,42 @@ def test_a_worker_killed_in_the_middle_costs_no_row(data, job):
     assert [True] == [worker.lost for worker in summary.workers if worker.lost]
     assert 1 == len(notes)
     assert "is lost" in notes[0]
+
+
+def test_every_kind_of_row_error_leaves_the_row_its_columns_and_the_others_done(job, tmp_path):
+    """One job has them all; each says what was wrong, and good rows among them are answered."""
+    system = {"role": "system", "content": "row 4"}
+    rows = [
+        (b"row 0", None, None, None),
+        (None, None, None, "prompt and messages are null"),
+        (b"\xff 2", None, None, "prompt is not valid UTF-8"),
+        (b"row 3", "[{", None, "messages: invalid JSON at position"),
+        (b"row 4", json.dumps([system]), None, "chat template: system 4 is refused"),
+        (b"row 5 " * 999, None, None, "prompt too long: "),
+        (b"row 6", None, '{"temperature": -1}', "temperature: -1"),
+        (b"row 7", None, '{"logprobs": 1}', "add logprobs to cluster.output_columns"),
+        (b"ignored", json.dumps([{"role": "user", "content": "row 8"}]), None, None),
+    ]
+    prompts, messages, sampling, errors = zip(*rows, strict=True)
+    text = pa.array(prompts, pa.binary()).view(pa.string())
+    columns = {"id": range(9), "prompt": text, "messages": messages, "sampling_params": sampling}
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('system 4 is refused') }}"
+        "{% endif %}{{ messages[0].content }}"
+    )
+    engine = ENGINE.model_copy(update={"chat_template": template})
+    summary = run_job(job(tmp_path / "rows.parquet", engine=engine), lambda _: None)
+    columns = ["id", "sampling_params", "generated_text", "error"]
+    found = ds.dataset(summary.output).to_table(columns).to_pylist()
+    assert list(range(9)) == [row["id"] for row in found]
+    assert list(sampling) == [row["sampling_params"] for row in found]
+    assert ["P", "X"] == [found[i]["generated_text"] for i in (0, 8)]
+    assert errors.count(None) == [row["error"] for row in found].count(None)
+    assert [] == [
+        row for row, e in zip(found, errors, strict=True) if (e or "") not in (row["error"] or "")
+    ]
+    assert (9, 7) == (summary.num_rows, summary.num_errors)
 
 
 def test_workers_end_with_the_job(job):

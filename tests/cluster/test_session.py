@@ -1,9 +1,12 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import ray
 
 from cluster.errors import JobConfigError
 from cluster.session import embedded_cpus, ray_session, refuse_paths_in_package
@@ -48,6 +51,27 @@ def test_a_cluster_that_does_not_answer_fails_quickly(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(JobConfigError, match=f"{address}.*RAY_ADDRESS"), ray_session(1):
         pass
+
+
+@pytest.mark.ray
+def test_an_embedded_ray_refuses_whoever_has_not_its_token(monkeypatch, tmp_path):
+    """Ray lets everybody who reaches it run code, unless it asks for a token."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with ray_session(1):
+        address = ray.get_runtime_context().gcs_address
+        others = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        without = others | {"HOME": str(tmp_path)}
+        wrong = without | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+        right = wrong | {"RAY_AUTH_TOKEN": os.environ["RAY_AUTH_TOKEN"]}
+        answers = [health_check(address, client) for client in (without, wrong, right)]
+    assert [True, True, False] == ["InvalidAuthToken" in answer.stderr for answer in answers]
+    assert [True, True, False] == [answer.returncode != 0 for answer in answers]
+
+
+def health_check(address, environment):
+    """Ask a Ray cluster whether it is well."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_an_embedded_ray_has_a_cpu_for_every_thread():
