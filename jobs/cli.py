@@ -87,6 +87,7 @@ def generate(
     model: opt.ModelArgument,
     prompt: Annotated[str | None, typer.Option(help="The text to go on from.")] = None,
     messages: opt.MessagesFile = None,
+    chat_template: opt.ChatTemplateFile = None,
     sha256: opt.Sha256 = None,
     temperature: opt.Temperature = None,
     top_k: opt.TopK = None,
@@ -107,7 +108,7 @@ def generate(
 ) -> None:
     """Complete one prompt or conversation in this process and stream the text."""
     from .generation import generate_one
-    from .one_request import one_request
+    from .one_request import one_request, read_template
 
     sampling = opt.given(
         temperature=temperature,
@@ -124,7 +125,9 @@ def generate(
         frequency_penalty=frequency_penalty,
         repetition_penalty=repetition_penalty,
     )
-    engine = opt.given(threads=threads, max_model_len=max_model_len)
+    engine = opt.given(
+        threads=threads, max_model_len=max_model_len, chat_template=read_template(chat_template)
+    )
     request = one_request(prompt, messages, sampling)
     generate_one(model, sha256, engine, request, output_format)
 
@@ -133,12 +136,13 @@ def generate(
 def tokenize(
     model: opt.ModelArgument,
     messages: opt.MessagesFile = None,
+    chat_template: opt.ChatTemplateFile = None,
     output_format: opt.TextOrJson = "text",
 ) -> None:
     """Print the token ids and pieces of standard input, or of a conversation."""
     from .tokenization import tokenize_input
 
-    tokenize_input(model, messages, output_format)
+    tokenize_input(model, messages, chat_template, output_format)
 
 
 @app.command(cls=Verb)

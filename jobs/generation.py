@@ -17,6 +17,7 @@ from worker.model_source import fetch_model
 from worker.tokenizer.tokenizer import Tokenizer
 
 from .config_errors import describe
+from .one_request import need_template
 
 
 def generate_one(
@@ -30,13 +31,16 @@ def generate_one(
 
     Raises:
         JobConfigError: options that cannot be.
-        ModelError: the model cannot be used.
+        ModelError: the model cannot be used, or has no template for messages.
         RowError: the request cannot be answered.
     """
     if request.sampling.logprobs is not None and output_format == "text":
         raise JobConfigError("--logprobs are shown with -o json only; add it")
     config = engine_config(engine_options)
-    engine = Engine.from_gguf(fetch_model(model, sha256=sha256), config)
+    path = fetch_model(model, sha256=sha256)
+    engine = Engine.from_gguf(path, config)
+    if request.messages is not None:
+        need_template(engine.encoder, path)
     completion = _stream(engine, request, output_format == "text")
     if completion.error is not None:
         raise RowError(completion.error)

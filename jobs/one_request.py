@@ -9,7 +9,8 @@ from typing import Any
 from cluster.errors import JobConfigError
 from worker.engine.request import Message, Request, RowId
 from worker.engine.sampling_params import SamplingParams
-from worker.errors import RowError
+from worker.errors import ModelError, RowError
+from worker.tokenizer.prompt_encoder import PromptEncoder
 
 
 def one_request(prompt: str | None, messages: Path | None, sampling: Mapping[str, Any]) -> Request:
@@ -48,6 +49,35 @@ def read_messages(path: Path) -> list[Message]:
         found = type(messages).__name__
         raise JobConfigError(f"{path}: found a {found}, expected a list of messages")
     return messages
+
+
+def read_template(path: Path | None) -> str | None:
+    """The chat template in a file, None without one.
+
+    Raises:
+        JobConfigError: no such file, or not UTF-8.
+    """
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise JobConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise JobConfigError(f"{path}: not valid UTF-8 (byte {error.start})") from error
+
+
+def need_template(encoder: PromptEncoder, model: Path) -> None:
+    """Check that a conversation can be rendered.
+
+    Raises:
+        ModelError: neither the model file nor the command line gives a template.
+    """
+    if not encoder.has_template:
+        raise ModelError(
+            f"{model}: no tokenizer.chat_template in the file, and --messages needs one; give a "
+            "template with --chat-template FILE, or use plain text"
+        )
 
 
 def _sampling(given: Mapping[str, Any]) -> SamplingParams:

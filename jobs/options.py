@@ -33,6 +33,10 @@ MessagesFile = Annotated[
     Path | None,
     typer.Option("--messages", help="A JSON file with a list of {role, content}; - reads stdin."),
 ]
+ChatTemplateFile = Annotated[
+    Path | None,
+    typer.Option("--chat-template", help="A Jinja chat template instead of the model file's own."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set any key of docs/options.md; repeatable."),

@@ -114,7 +114,7 @@ def as_json(profile: PhaseProfile) -> dict[str, Any]:
             "calls": stage.calls,
             "peak_allocated_bytes": profile.allocations[stage.name],
             "dtypes": sorted(stage.dtypes),
-            "contiguous": stage.contiguous,
+            "contiguous": stage.contiguous if stage.dtypes else None,  # no array came out
         }
         for stage in profile.stages
     ]
@@ -171,8 +171,15 @@ def _stage_row(profile: PhaseProfile, stage: StageRecord) -> tuple[str, ...]:
         f"{stage.calls / profile.steps:.1f}",
         "" if allocated is None else f"{allocated:,}",
         ", ".join(sorted(stage.dtypes)),
-        "yes" if stage.contiguous else "no",
+        _contiguity(stage),
     )
+
+
+def _contiguity(stage: StageRecord) -> str:
+    """Whether the arrays that a stage gave out were contiguous; blank when there were none."""
+    if not stage.dtypes:
+        return ""
+    return "yes" if stage.contiguous else "no"
 
 
 def _ms(profile: PhaseProfile, seconds: float) -> str:

@@ -12,10 +12,12 @@ from worker.model_source import fetch_model
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import Tokenizer
 
-from .one_request import read_messages
+from .one_request import need_template, read_messages, read_template
 
 
-def tokenize_input(model: str, messages_file: Path | None, output_format: str) -> None:
+def tokenize_input(
+    model: str, messages_file: Path | None, template_file: Path | None, output_format: str
+) -> None:
     """Print the ids and pieces of standard input, or of a conversation and its rendered prompt.
 
     Standard input is taken byte for byte: a last line break is part of the text.
@@ -24,13 +26,15 @@ def tokenize_input(model: str, messages_file: Path | None, output_format: str) -
         ModelError: the model file, its tokenizer or its template cannot be used.
         RowError: the text is not UTF-8 or has no tokens, or the template refuses the messages.
     """
+    template = read_template(template_file)
     gguf = GGUFFile.open(fetch_model(model), any_type=True)
     tokenizer = Tokenizer.from_metadata(gguf.metadata)
-    encoder = PromptEncoder.for_model(tokenizer, now=datetime.now(UTC))
+    encoder = PromptEncoder.for_model(tokenizer, now=datetime.now(UTC), chat_template=template)
     if messages_file is None:
         rendered = None
         request = Request(row_id=RowId(0), prompt=_standard_input())
     else:
+        need_template(encoder, gguf.path)
         messages = read_messages(messages_file)
         rendered = encoder.render(messages)
         request = Request(row_id=RowId(0), messages=messages)

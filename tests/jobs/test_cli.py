@@ -5,8 +5,11 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import asdict
 
 import pytest
+
+from worker.engine.request import Request
 
 from .conftest import ROOT
 
@@ -52,23 +55,40 @@ def test_generate_completes_a_prompt(invoke, chain_llama):
     assert (0, "yes\n") == (result.exit_code, result.stdout)
 
 
-def test_generate_takes_all_sampling_options(invoke, chain_llama):
-    """Each sampling parameter has its flag, and the flags reach the sampler."""
-    options = {
-        "--temperature": 0.5,
-        "--top-k": 1,
-        "--top-p": 0.9,
-        "--min-p": 0.1,
-        "--seed": 7,
-        "--max-tokens": 2,
-        "--stop": "zz",
-        "--stop-token-id": 0,
-        "--presence-penalty": 0.0,
-        "--frequency-penalty": 0.0,
-        "--repetition-penalty": 1.0,
+def test_generate_takes_all_sampling_options(invoke, chain_llama, monkeypatch):
+    """Each sampling parameter has its flag, and its value reaches the request."""
+    values = {
+        "temperature": 0.5,
+        "top_k": 1,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "seed": 7,
+        "max_tokens": 2,
+        "logprobs": 3,
+        "presence_penalty": 0.25,
+        "frequency_penalty": 0.125,
+        "repetition_penalty": 1.5,
     }
-    flags = [part for option in options.items() for part in option]
-    result = invoke("generate", chain_llama, "--prompt", "is it?", *flags, "--ignore-eos")
+    flags = [part for name, value in values.items() for part in (_flag(name), value)]
+    flags += ["--stop", "y", "--stop", "zz", "--stop-token-id", 5, "--ignore-eos"]
+    requests: list[Request] = []
+    monkeypatch.setattr(
+        "jobs.generation.generate_one", lambda *arguments: requests.append(arguments[3])
+    )
+    result = invoke("generate", chain_llama, "--prompt", "is it?", *flags)
+    assert 0 == result.exit_code, result.stderr
+    expected = values | {"stop": ("y", "zz"), "stop_token_ids": (5,), "ignore_eos": True}
+    assert expected == asdict(requests[0].sampling)
+
+
+def _flag(name: str) -> str:
+    """The option of a sampling parameter."""
+    return "--" + name.replace("_", "-")
+
+
+def test_generate_heeds_max_tokens(invoke, chain_llama):
+    """The text ends where it is told to."""
+    result = invoke("generate", chain_llama, "--prompt", "is it?", "--max-tokens", 2)
     assert (0, "ye\n") == (result.exit_code, result.stdout)
 
 
@@ -128,13 +148,29 @@ def test_generate_refuses_in_one_line(invoke, chain_llama, arguments, code, mess
     assert "" == result.stdout
 
 
-def test_messages_without_a_template_are_explained(invoke, cases):
-    """A model without a template says how to give one."""
+@pytest.mark.parametrize("verb", ["generate", "tokenize"])
+def test_messages_without_a_template_are_explained(invoke, cases, verb, tmp_path):
+    """A model without a template says how to give one, and takes the one given."""
     messages = json.dumps([{"role": "user", "content": "is it?"}])
     model = cases / "315-no-template" / "model.gguf"
-    result = invoke("generate", model, "--messages", "-", stdin=messages)
-    assert 3 == result.exit_code
-    assert "chat_template" in result.stderr
+    result = invoke(verb, model, "--messages", "-", stdin=messages)
+    assert 4 == result.exit_code
+    assert [True] == ["--chat-template FILE" in line for line in lines_of(result)]
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ messages[0].content }}", encoding="utf-8")
+    given = ("--messages", "-", "--chat-template", template)
+    assert 0 == invoke(verb, model, *given, stdin=messages).exit_code
+
+
+def test_a_template_file_that_is_not_there_is_a_usage_error(invoke, chain_llama, tmp_path):
+    """The file is named before the model is loaded."""
+    result = invoke(
+        "generate", chain_llama, "--prompt", "a", "--chat-template", tmp_path / "none.jinja"
+    )
+    assert (2, "none.jinja: cannot be read") == (
+        result.exit_code,
+        lines_of(result)[-1].split("/")[-1].partition(": No")[0],
+    )
 
 
 def test_tokenize_prints_ids_and_pieces(invoke, chain_llama):
@@ -175,23 +211,39 @@ def test_inspect_shows_a_model_that_runs(invoke, chain_llama):
     assert (256, "llama") == (answer["sizes"]["context_length"], answer["architecture"])
 
 
-@pytest.mark.parametrize(
-    ("case", "problem"),
-    [
-        ("151-architecture-unknown", "supported"),
-        ("123-unknown-quantization", "supported"),
-        ("133-head-count-missing", "head_count"),
-    ],
-)
+CANNOT_RUN = [
+    ("123-unknown-quantization", "type 153"),
+    ("133-head-count-missing", "llama.attention.head_count"),
+    ("139-more-tokens-than-rows", "304"),
+    ("141-no-tokenizer", "tokenizer.ggml.model"),
+    ("145-embedding-transposed", "token_embd.weight"),
+    ("147-block-count-huge", "block_count"),
+    ("151-architecture-unknown", "llama9"),
+]
+
+
+@pytest.mark.parametrize(("case", "problem"), CANNOT_RUN)
+def test_generate_refuses_a_model_that_cannot_run(invoke, cases, case, problem):
+    """A sound file that tokenmill cannot run is one clear line as well."""
+    result = invoke("generate", cases / case / "model.gguf", "--prompt", "a")
+    assert 4 == result.exit_code
+    assert [True] == [problem in line for line in lines_of(result)]
+
+
+@pytest.mark.parametrize(("case", "problem"), CANNOT_RUN[1:])
 def test_inspect_says_why_a_model_cannot_run(invoke, cases, case, problem):
     """A readable file that cannot run is no failure of inspect; the reason is shown."""
     result = invoke("inspect", cases / case / "model.gguf", "-o", "json")
-    if 4 == result.exit_code:  # a type that has no known size leaves nothing to look at
-        assert problem in result.stderr
-        return
     answer = json.loads(result.stdout)
     assert (0, False) == (result.exit_code, answer["can_run"])
     assert any(problem in text for text in answer["problems"])
+
+
+def test_inspect_cannot_size_a_type_it_does_not_know(invoke, cases):
+    """A type number without a known size leaves nothing to look at."""
+    result = invoke("inspect", cases / "123-unknown-quantization" / "model.gguf")
+    assert 4 == result.exit_code
+    assert "type 153" in lines_of(result)[-1]
 
 
 @pytest.mark.parametrize(
@@ -201,8 +253,13 @@ def test_inspect_says_why_a_model_cannot_run(invoke, cases, case, problem):
         "103-html-instead-of-model",
         "105-version-from-the-future",
         "107-big-endian",
+        "111-alignment-zero",
         "113-tensor-count-huge",
         "115-key-length-huge",
+        "117-dimensions-overflow",
+        "119-nested-arrays",
+        "121-duplicate-key",
+        "125-row-not-a-block-multiple",
         "149-offset-unaligned",
     ],
 )

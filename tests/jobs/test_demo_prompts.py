@@ -7,6 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.config import load_config
+from worker.model_source import DEMO_MODEL
+
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
@@ -37,3 +40,10 @@ def test_at_least_two_hundred_good_rows_of_many_kinds(shipped):
 def test_a_few_rows_are_bad_on_purpose(shipped):
     """The demo shows what a row error looks like."""
     assert 7 == sum(row["task"] == "bad on purpose" for row in shipped.to_pylist())
+
+
+def test_the_demo_names_the_pinned_model():
+    """The configuration is sound, and its model is the one whose hash is pinned."""
+    config = load_config(CONFIGS / "demo.yaml", {})
+    assert (DEMO_MODEL.source, DEMO_MODEL.sha256) == (config.model, config.model_sha256)
+    assert 2 == config.cluster.workers
