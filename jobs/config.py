@@ -37,14 +37,16 @@ class JobConfig(BaseModel):
     )
     model_sha256: str | None = Field(
         default=None,
-        description="The SHA-256 the model file must have. Default: whatever the source gives.",
+        description="The SHA-256 the model file must have; of a split model, that of its shards' "
+        "hashes, one a line (sha256sum NAME-*.gguf | cut -d' ' -f1 | sha256sum). Default: any.",
     )
     input: str = Field(
         description="A Parquet file, a folder that is read with all its subfolders, or a glob "
         "pattern.",
     )
     output: str = Field(
-        description="The run directory; it must not exist yet, or be empty.",
+        description="The run directory; it must not exist yet, or be empty. Here and in input a "
+        "leading ~ is your home.",
     )
     prompt_column: str | None = Field(
         default=None,
