@@ -12,6 +12,8 @@ from typing import Final
 import ray
 import ray.exceptions
 
+from worker.available_cores import available_cores
+
 from .errors import JobConfigError
 
 _ADDRESS: Final = "RAY_ADDRESS"
@@ -33,12 +35,8 @@ def in_ray_job() -> bool:
 
 def embedded_cpus(workers: int | None, threads: int | None) -> int:
     """Return the CPUs an embedded Ray needs: by default all that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        available = len(os.sched_getaffinity(0))
-    else:
-        available = os.cpu_count() or 1
     workers = workers or 1
-    return workers * (threads or max(1, available // workers))
+    return workers * (threads or max(1, available_cores() // workers))
 
 
 def refuse_paths_in_package(source: str, output: str) -> None:
