@@ -34,7 +34,8 @@ class Head:
             "RAY_AUTH_MODE": "token",
             "RAY_USAGE_STATS_ENABLED": "0",
         }
-        self.environment.pop("RAY_ADDRESS", None)
+        for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+            self.environment.pop(name, None)  # an embedded Ray of another test leaves them behind
         ports = free_ports(6)
         self.url = f"http://127.0.0.1:{ports[1]}"
         self.ray("get-auth-token", "--generate")
