@@ -98,15 +98,25 @@ def storage_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        refuse_full(folder, error)
         where = display(str(folder))
-        if error.errno in _NO_SPACE:
-            raise JobStoppedError(
-                f"{where}: no space left ({error.strerror}); committed rows are kept, make room"
-            ) from error
         reason = error.strerror or str(error)
         raise JobStoppedError(
             f"{where}: cannot be written any more ({reason}); committed rows are kept, "
             "check the storage"
+        ) from error
+
+
+def refuse_full(folder: Path, error: OSError) -> None:
+    """Do nothing unless the error says that the disk is full.
+
+    Raises:
+        JobStoppedError: it does; the folder is named.
+    """
+    if error.errno in _NO_SPACE:
+        raise JobStoppedError(
+            f"{display(str(folder))}: no space left ({error.strerror}); committed rows are kept, "
+            "make room"
         ) from error
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from .errors import JobConfigError
-from .footer import Footer, RowGroup, read_footer
+from .footer import Footer, RowGroup, read_footer, refuse_unsupported
 from .input_columns import InputColumns
 from .input_files import InputPath, display, find_input_files
 from .partition_columns import partition_values
@@ -78,6 +78,7 @@ class InputDataset:
         for found in find_input_files(source):
             footer = read_footer(found.path, str(found.path))
             used = columns.resolve(footer.schema, str(found.path))
+            refuse_unsupported(found.path, used.names(), str(found.path))
             file, file_schema = _input_file(found, footer, files)
             if files:
                 _check_same(schema, str(files[0].path), file_schema, str(file.path))

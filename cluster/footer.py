@@ -2,12 +2,13 @@
 
 import hashlib
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,10 @@ _READ_BUFFER_BYTES: Final = 1 << 20
 
 _ENCRYPTED: Final = "encrypted; decrypt it before the run"
 DAMAGED: Final = "the file is damaged or incomplete; write it again or take it out of the input"
+_UNSUPPORTED: Final = "write the file again, compressed by zstd or snappy"
+_NEEDS_MORE: Final = re.compile(
+    "(compression|codec).*not (supported|built)|unsupported compression", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +55,43 @@ class Footer:
     sha256: str
 
 
-@contextmanager
-def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file for streaming: pages are read as they are needed, checksums verified.
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What a file's last bytes say: enough to tell whether it is the file that it was.
 
-    The file is opened by Python, so no part of its name is taken for a URL.
+    Attributes:
+        size: of the file, in bytes.
+        footer_length: in bytes.
+        sha256: of the footer's own bytes.
     """
+
+    size: int
+    footer_length: int
+    sha256: str
+
+
+@contextmanager
+def open_regular(path: Path, name: str) -> Iterator[BinaryIO]:
+    """Open a file for reading; Python does it, so no part of its name is taken for a URL.
+
+    Raises:
+        InputError: it is a pipe or a device; opening a pipe would wait for its writer.
+        OSError: it cannot be opened.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise InputError(f"{name}: not a regular file; give a Parquet file")
     with path.open("rb") as file:
-        yield pq.ParquetFile(
-            file,
-            buffer_size=_READ_BUFFER_BYTES,
-            pre_buffer=False,
-            page_checksum_verification=True,
-        )
+        yield file
+
+
+def open_parquet(file: BinaryIO) -> pq.ParquetFile:
+    """Open a Parquet file for streaming: pages are read as they are needed, checksums verified."""
+    return pq.ParquetFile(
+        file,
+        buffer_size=_READ_BUFFER_BYTES,
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
 
 
 def read_footer(path: Path, name: str) -> Footer:
@@ -78,32 +107,61 @@ def read_footer(path: Path, name: str) -> Footer:
     """
     name = display(name)
     try:
-        with path.open("rb") as file:
-            size, length, sha256 = _check_tail(file, name)
-        with open_parquet(path) as parquet:
+        with open_regular(path, name) as file:
+            tail = read_tail(file, name)
+            parquet = open_parquet(file)
             metadata, schema = parquet.metadata, parquet.schema_arrow
             groups = tuple(
                 _row_group(metadata.row_group(index), index, name)
                 for index in range(metadata.num_row_groups)
             )
-            _refuse_encrypted_columns(parquet, length, name)
-    except OSError as error:
+            _refuse_encrypted_columns(parquet, tail.footer_length, name)
+    except (OSError, pa.ArrowException, ValueError, OverflowError, RuntimeError) as error:
         raise _unreadable(name, error) from error
-    except (pa.ArrowException, ValueError, OverflowError, RuntimeError) as error:
-        reason = _first_line(error)
-        raise InputError(f"{name}: the footer cannot be read ({reason}): {DAMAGED}") from error
     total = sum(group.num_rows for group in groups)
     if total != metadata.num_rows:
         raise InputError(
             f"{name}: the footer counts {metadata.num_rows} rows, its row groups {total}: {DAMAGED}"
         )
-    return Footer(schema, groups, size, sha256)
+    return Footer(schema, groups, tail.size, tail.sha256)
 
 
-def _check_tail(file: IO[bytes], name: str) -> tuple[int, int, str]:
-    """Return the file's size, its footer's length and the footer's SHA-256."""
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        raise InputError(f"{name}: not a regular file; give a Parquet file")
+def refuse_unsupported(path: Path, columns: Sequence[str], name: str) -> None:
+    """Refuse a file that is sound and cannot be read here: compressed by LZO, say.
+
+    Only its first page tells: pyarrow aborts the process when it is asked for the codec of a
+    damaged column entry.
+
+    Args:
+        path: a file whose footer is sound.
+        columns: which ones to try.
+        name: what to call the file in messages.
+
+    Raises:
+        InputError: the file needs what pyarrow has not.
+    """
+    try:
+        with open_regular(path, display(name)) as file:
+            next(open_parquet(file).iter_batches(1, columns=columns, use_threads=False), None)
+    except (OSError, pa.ArrowException, ValueError, RuntimeError) as error:
+        if advice_on(error) is _UNSUPPORTED:
+            raise InputError(
+                f"{display(name)}: cannot be read ({_first_line(error)}): {_UNSUPPORTED}"
+            ) from error
+        # Anything else is a damaged page: reported with its row group when its turn comes.
+
+
+def advice_on(error: BaseException) -> str:
+    """Return what to do about data that cannot be read."""
+    return _UNSUPPORTED if _NEEDS_MORE.search(str(error)) else DAMAGED
+
+
+def read_tail(file: BinaryIO, name: str) -> Tail:
+    """Check a file's first and last bytes and hash its footer.
+
+    Raises:
+        InputError: no Parquet file, encrypted, or without a footer that fits into it.
+    """
     size = file.seek(0, os.SEEK_END)
     if size < _SMALLEST_FILE:
         raise InputError(f"{name}: {size} bytes, too short for a Parquet file: {DAMAGED}")
@@ -115,8 +173,8 @@ def _check_tail(file: IO[bytes], name: str) -> tuple[int, int, str]:
         raise InputError(f"{name}: the file is {_ENCRYPTED}")
     if head != _MAGIC:
         raise InputError(
-            f"{name}: not a Parquet file, it starts with {head!r}; take it out of the input or "
-            "name the Parquet files by a glob pattern"
+            f"{name}: not a Parquet file, it starts with {head!r}; convert it to Parquet or take "
+            "it out of the input"
         )
     if tail[4:] != _MAGIC:
         raise InputError(
@@ -131,10 +189,10 @@ def _check_tail(file: IO[bytes], name: str) -> tuple[int, int, str]:
             f"{DAMAGED}"
         )
     file.seek(start)
-    return size, length, _sha256(file, length)
+    return Tail(size, length, _sha256(file, length))
 
 
-def _sha256(file: IO[bytes], length: int) -> str:
+def _sha256(file: BinaryIO, length: int) -> str:
     digest = hashlib.sha256()
     while length > 0 and (piece := file.read(min(length, _READ_BUFFER_BYTES))):
         digest.update(piece)
@@ -165,11 +223,14 @@ def _refuse_encrypted_columns(parquet: pq.ParquetFile, footer_length: int, name:
         # Anything else is a damaged page: reported with its row group when its turn comes.
 
 
-def _unreadable(name: str, error: OSError) -> InputError:
+def _unreadable(name: str, error: Exception) -> InputError:
+    if isinstance(error, OSError) and error.strerror:
+        return InputError(
+            f"{name}: cannot be read ({error.strerror}); check that it exists and is readable"
+        )
     if "encrypt" in str(error).lower():
         return InputError(f"{name}: the file is {_ENCRYPTED}")
-    reason = error.strerror or _first_line(error)
-    return InputError(f"{name}: cannot be read ({reason}); check that it exists and is readable")
+    return InputError(f"{name}: the footer cannot be read ({_first_line(error)}): {DAMAGED}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,6 +1,8 @@
 """Which input columns hold the prompt, the messages and the sampling parameters."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ SAMPLING_PARAMS: Final = "sampling_params"
 _PROMPT_TYPES: Final = "string (string, large_string, string_view or a dictionary of one)"
 _MESSAGES_TYPES: Final = "string with JSON, or list of struct"
 _SAMPLING_TYPES: Final = "struct, or string with JSON"
+_NAMES_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +56,10 @@ class InputColumns:
             sampling_params=sampling if sampling in schema.names else None,
         )
         if found.prompt is None and found.messages is None:
-            raise _missing(file, " or ".join(filter(None, (prompt, messages))), schema)
+            raise _missing(file, [name for name in (prompt, messages) if name], schema)
         for given in (self.prompt, self.messages, self.sampling_params):
             if given is not None and given not in schema.names:
-                raise _missing(file, given, schema)
+                raise _missing(file, [given], schema)
         found._check_types(schema, file)
         return found
 
@@ -100,12 +103,26 @@ def is_struct_list(type_: pa.DataType) -> bool:
     return bool(is_list and pa.types.is_struct(type_.value_type))
 
 
-def _missing(file: str, column: str, schema: pa.Schema) -> JobConfigError:
-    there = ", ".join(schema.names) or "none"
+def _missing(file: str, wanted: Sequence[str], schema: pa.Schema) -> JobConfigError:
+    there = ", ".join(schema.names[:_NAMES_SHOWN]) or "none"
+    more = len(schema.names) - _NAMES_SHOWN
     return JobConfigError(
-        f"{display(file)}: no column {column}; columns there: {there}; "
-        "name the column in the configuration"
+        f"{display(file)}: no column {' or '.join(wanted)}{_hint(wanted, schema)}; columns there: "
+        f"{there}{f' and {more} more' if more > 0 else ''}; name the column in the configuration"
     )
+
+
+def _hint(wanted: Sequence[str], schema: pa.Schema) -> str:
+    """Return what was probably meant: another spelling, or a field that lies inside a column."""
+    by_lower = {name.lower(): name for name in reversed(schema.names)}
+    for name in wanted:
+        outer = name.partition(".")[0]
+        if outer != name and outer in schema.names:
+            kind = schema.field(outer).type
+            return f", and {outer} is {kind}: make its field a column of its own"
+        if near := get_close_matches(name.lower(), by_lower, n=1):
+            return f" (did you mean {by_lower[near[0]]}?)"
+    return ""
 
 
 def _wrong_type(file: str, field: pa.Field, needed: str) -> JobConfigError:

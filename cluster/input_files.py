@@ -1,6 +1,5 @@
 """Which files an input path stands for, and in which order."""
 
-import glob
 import os
 import re
 from collections.abc import Iterator
@@ -39,33 +38,45 @@ def find_input_files(source: str) -> list[InputPath]:
     so is a file that is Parquet neither by its name nor by its first bytes: a README, say.
 
     Raises:
-        InputError: nothing there, nothing left after skipping, or a loop of symbolic links.
+        InputError: nothing there, nothing left after skipping, a folder that cannot be read, or a
+            loop of symbolic links.
     """
-    root = Path(source)
-    if root.is_dir():
-        found = [InputPath(path, _relative(path, root)) for path in _walk(root, frozenset())]
-    elif root.exists():
-        found = [InputPath(root, root.name)]
-    elif _WILDCARD.search(source):
-        found = _glob(source)
-    else:
-        raise InputError(f"{source}: no such file or folder; check the input path")
+    try:
+        found = _find(source)
+    except OSError as error:
+        raise InputError(
+            f"{display(str(error.filename or source))}: cannot be read ({error.strerror}); check "
+            "the input path and its permissions"
+        ) from error
     if not found:
         raise InputError(
-            f"{source}: no Parquet files there; names that start with '_' or '.' are skipped, "
-            "give a Parquet file, a folder that holds some, or a glob pattern"
+            f"{display(source)}: no Parquet files there; names that start with '_' or '.' are "
+            "skipped, give a Parquet file, a folder that holds some, or a glob pattern"
         )
     return sorted(found, key=lambda file: os.fsencode(file.relative))
 
 
+def _find(source: str) -> list[InputPath]:
+    root = Path(source)
+    if root.is_dir():
+        return [InputPath(path, _relative(path, root)) for path in _walk(root, frozenset())]
+    if root.exists():
+        return [InputPath(root, root.name)]
+    if _WILDCARD.search(source):
+        return _glob(source)
+    advice = "copy it to a disk first: URLs are not read" if "://" in source else "check the path"
+    raise InputError(f"{display(source)}: no such file or folder; {advice}")
+
+
 def would_read(source: str, path: Path) -> bool:
     """Tell whether a Parquet file at ``path``, there or not, would be one of ``source``."""
+    # os.path, not Path: it takes a loop of links or a name too long for a path that is not there.
     root = Path(source)
     pattern: tuple[str, ...] = ("**",)
-    if not root.exists() and _WILDCARD.search(source):
+    if not os.path.exists(source) and _WILDCARD.search(source):  # noqa: PTH110
         root = _glob_root(source)
         pattern = Path(source).relative_to(root).parts
-    root, path = root.resolve(), path.resolve()
+    root, path = Path(os.path.realpath(root)), Path(os.path.realpath(path))
     if not path.is_relative_to(root):
         return False
     names = path.relative_to(root).parts
@@ -82,16 +93,28 @@ def _covers(pattern: tuple[str, ...], names: tuple[str, ...]) -> bool:
 
 
 def _walk(folder: Path, ancestors: frozenset[str]) -> Iterator[Path]:
-    real = os.path.realpath(folder)
-    if real in ancestors:
-        raise InputError(f"{folder}: a symbolic link leads back to a folder above; remove the link")
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith(_SKIPPED_PREFIXES):
-            continue
+    """Yield the Parquet files of a folder and all below it."""
+    ancestors = _without_loop(folder, ancestors)
+    for entry in _entries(folder):
         if entry.is_dir():
-            yield from _walk(entry, ancestors | {real})
+            yield from _walk(entry, ancestors)
         elif _is_parquet(entry):
             yield entry
+
+
+def _without_loop(folder: Path, ancestors: frozenset[str]) -> frozenset[str]:
+    """Return the real paths of the folders above, this one added."""
+    real = os.path.realpath(folder)
+    if real in ancestors:
+        raise InputError(
+            f"{display(str(folder))}: a symbolic link leads back to a folder above; remove the link"
+        )
+    return ancestors | {real}
+
+
+def _entries(folder: Path) -> list[Path]:
+    entries = folder.iterdir()
+    return sorted(entry for entry in entries if not entry.name.startswith(_SKIPPED_PREFIXES))
 
 
 def _is_parquet(path: Path) -> bool:
@@ -99,6 +122,8 @@ def _is_parquet(path: Path) -> bool:
     if path.name.lower().endswith(_PARQUET_SUFFIXES):
         return True
     try:
+        if not path.is_file() and path.exists():
+            return False  # a pipe, say: opening it would wait for its writer
         with path.open("rb") as file:
             return file.read(4) in _MAGICS
     except OSError:
@@ -108,15 +133,36 @@ def _is_parquet(path: Path) -> bool:
 def _glob(pattern: str) -> list[InputPath]:
     root = _glob_root(pattern)
     found: dict[str, InputPath] = {}
-    matches = glob.iglob(pattern, recursive=True)  # noqa: PTH207 - Path.glob refuses "/a/*"
-    for match in matches:
-        path = Path(match)
-        names = path.relative_to(root).parts
-        if any(name.startswith(_SKIPPED_PREFIXES) for name in names):
-            continue
+    for path in _matches(root, Path(pattern).relative_to(root).parts, frozenset()):
+        if any(name.startswith(_SKIPPED_PREFIXES) for name in path.relative_to(root).parts):
+            continue  # spelled out in the pattern
         for file in _walk(path, frozenset()) if path.is_dir() else [path]:
             found[_relative(file, root)] = InputPath(file, _relative(file, root))
     return list(found.values())
+
+
+def _matches(path: Path, pattern: tuple[str, ...], ancestors: frozenset[str]) -> Iterator[Path]:
+    """Yield what a pattern matches below a path.
+
+    The standard library's glob passes over folders that it may not read, and follows a loop of
+    links for 40 rounds: rows would be missing, or there many times.
+    """
+    if not pattern:
+        yield path
+    elif not path.is_dir():
+        return
+    elif pattern[0] == "**":
+        ancestors = _without_loop(path, ancestors)
+        yield from _matches(path, pattern[1:], frozenset())
+        for entry in _entries(path):
+            if entry.is_dir():
+                yield from _matches(entry, pattern, ancestors)
+    elif _WILDCARD.search(pattern[0]):
+        for entry in _entries(path):
+            if fnmatchcase(entry.name, pattern[0]):
+                yield from _matches(entry, pattern[1:], frozenset())
+    elif (path / pattern[0]).exists():
+        yield from _matches(path / pattern[0], pattern[1:], frozenset())
 
 
 def _glob_root(pattern: str) -> Path:

@@ -7,6 +7,7 @@ from worker.engine.config import EngineConfig
 from worker.engine.sampling_params import SamplingParams
 
 from .config import ClusterConfig
+from .errors import JobConfigError
 from .input_columns import InputColumns
 from .optional_column import OptionalColumn
 
@@ -24,6 +25,9 @@ class Job:
         sampling: parameters of rows that set none.
         engine: settings of every worker's engine.
         cluster: how the work is spread and written.
+
+    Raises:
+        JobConfigError: a path is empty or cannot be one.
     """
 
     input: str
@@ -40,6 +44,8 @@ class Job:
     def __post_init__(self) -> None:
         for name in ("input", "output", "model"):
             path = os.path.expanduser(getattr(self, name))  # noqa: PTH111 - patterns stay as given
+            if not path or "\0" in path:
+                raise JobConfigError(f"{name}: {path!r} is no path; name a file or folder")
             object.__setattr__(self, name, path)
 
     @property

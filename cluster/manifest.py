@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .errors import JobConfigError
+from .input_files import display
 from .plan import CuttingRule
 
 NUMERICS_VERSION: Final = 1
@@ -13,6 +14,7 @@ NUMERICS_VERSION: Final = 1
 
 _FORMAT: Final = "tokenmill run"
 _FORMAT_VERSION: Final = 1
+_NOT_OURS: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +83,22 @@ class Manifest:
             if document.pop("format") != _FORMAT:
                 raise KeyError("format")
             version = document.pop("format_version")
-        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        except _NOT_OURS as error:
             raise JobConfigError(
-                f"{path}: not a manifest of tokenmill ({error}); choose another output folder"
+                f"{display(str(path))}: not a manifest of tokenmill ({error}); "
+                "choose another output folder"
             ) from error
         if version != _FORMAT_VERSION:
             raise JobConfigError(
-                f"{path}: manifest version {version}, this tokenmill knows {_FORMAT_VERSION}; "
-                "choose another output folder, or use the release that wrote it"
+                f"{display(str(path))}: manifest version {version}, this tokenmill knows "
+                f"{_FORMAT_VERSION}; choose another output folder, or use the release that wrote it"
             )
-        document["cutting"] = CuttingRule(**document["cutting"])
-        document["parts"] = [PartRecord(**record) for record in document["parts"]]
-        return cls(**document)
+        try:
+            document["cutting"] = CuttingRule(**document["cutting"])
+            document["parts"] = [PartRecord(**record) for record in document["parts"]]
+            return cls(**document)
+        except (KeyError, TypeError) as error:
+            raise JobConfigError(
+                f"{display(str(path))}: the manifest is damaged ({error}); "
+                "choose another output folder"
+            ) from error

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from .dataset import InputDataset, InputFile
 from .errors import InputError
-from .footer import DAMAGED, RowGroup, open_parquet
+from .footer import DAMAGED, RowGroup, advice_on, open_parquet, open_regular, read_tail
 from .input_columns import MESSAGES, PROMPT, SAMPLING_PARAMS, is_text, storage_type
 from .input_files import display
 
@@ -146,15 +146,20 @@ def _open(file: InputFile) -> Iterator[pq.ParquetFile]:
     name = display(str(file.path))
     with ExitStack() as stack:
         try:
-            parquet = stack.enter_context(open_parquet(file.path))
+            opened = stack.enter_context(open_regular(file.path, name))
+            tail = read_tail(opened, name)
+            if (tail.size, tail.sha256) != (file.size, file.footer_sha256):
+                raise InputError(
+                    f"{name}: the file has changed since the run started: it had {file.size} bytes "
+                    f"and footer SHA-256 {file.footer_sha256[:12]}, now {tail.size} and "
+                    f"{tail.sha256[:12]}; leave inputs alone while a run lasts"
+                )
+            parquet = open_parquet(opened)
         except (OSError, pa.ArrowException, ValueError) as error:
-            reason = str(error).split("\n", 1)[0]
-            raise InputError(f"{name}: cannot be read any more ({reason})") from error
-        if parquet.metadata.num_row_groups != len(file.row_groups):
+            reason = getattr(error, "strerror", None) or str(error).split("\n", 1)[0]
             raise InputError(
-                f"{name}: has {parquet.metadata.num_row_groups} row groups, had "
-                f"{len(file.row_groups)} when the run started: leave inputs alone while a run lasts"
-            )
+                f"{name}: cannot be read any more ({reason}); leave inputs alone while a run lasts"
+            ) from error
         yield parquet
 
 
@@ -170,7 +175,7 @@ def _checked(
         except (OSError, pa.ArrowException, ValueError, RuntimeError) as error:
             reason = str(error).split("\n", 1)[0]
             raise InputError(
-                f"{where} cannot be read after row {read} ({reason}): {DAMAGED}"
+                f"{where} cannot be read after row {read} ({reason}): {advice_on(error)}"
             ) from error
         if batch is None:
             break

@@ -105,7 +105,8 @@ def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
         # JSON can spell half of a surrogate pair, which no UTF-8 text can hold.
-        json.dumps(value, ensure_ascii=False).encode()
+        # And numbers like 1e999, which are infinite once they are read.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except json.JSONDecodeError as error:
         raise RowError(f"messages: invalid JSON at position {error.pos}: {error.msg}") from None
     except UnicodeEncodeError:

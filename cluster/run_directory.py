@@ -20,7 +20,14 @@ from typing import BinaryIO, Final, Self
 
 import pyarrow as pa
 
-from .commit import commit_json, committed_file, storage_errors, sync_folder, temporary_path
+from .commit import (
+    commit_json,
+    committed_file,
+    refuse_full,
+    storage_errors,
+    sync_folder,
+    temporary_path,
+)
 from .errors import JobConfigError
 from .input_files import display
 from .manifest import Manifest, PartRecord
@@ -58,15 +65,17 @@ class RunDirectory:
         Raises:
             JobConfigError: it holds something else, a finished or an unfinished run, another driver
                 writes there, or it cannot be made. Nothing in it is changed then.
+            JobStoppedError: its disk is full.
         """
         path = Path(output)
         name = display(output)
-        _refuse_foreign(path, name)
-        created = not path.exists()
         try:
+            _refuse_foreign(path, name)
+            created = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             lock = (path / LOCK).open("ab")
         except OSError as error:
+            refuse_full(path, error)
             raise JobConfigError(
                 f"{name}: the output folder cannot be written ({error.strerror}); choose another"
             ) from error
@@ -194,12 +203,7 @@ def _refuse_foreign(path: Path, name: str) -> None:
         return
     if not path.is_dir():
         raise JobConfigError(f"{name}: the output is not a folder; choose another")
-    try:
-        names = sorted(os.listdir(path))  # noqa: PTH208 - names are all that is needed
-    except OSError as error:
-        raise JobConfigError(
-            f"{name}: the output folder cannot be read ({error.strerror}); choose another"
-        ) from error
+    names = sorted(os.listdir(path))  # noqa: PTH208 - names are all that is needed
     others = [entry for entry in names if entry not in _NOTHING]
     if others and MANIFEST not in names:
         shown = ", ".join(display(entry) for entry in others[:3])

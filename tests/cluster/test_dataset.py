@@ -1,5 +1,7 @@
+import errno
 import os
 import re
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -301,3 +303,83 @@ def test_the_manifest_sees_a_changed_footer(tmp_path):
     after = open_dataset(tmp_path).files[0].footer_sha256
     assert before != after
     assert re.fullmatch("[0-9a-f]{64}", after)
+
+
+def test_a_pipe_is_refused_or_skipped_and_never_waited_for(tmp_path):
+    """By a Parquet name it is an error, otherwise no data; opening it would hang."""
+    write(tmp_path / "in/a.parquet", prompt=["x"])
+    os.mkfifo(tmp_path / "in/pipe")
+    assert 1 == open_dataset(tmp_path / "in").num_rows
+    refused(InputError, tmp_path / "in/pipe", "pipe", "not a regular file")
+    (tmp_path / "in/pipe").rename(tmp_path / "in/pipe.parquet")
+    refused(InputError, tmp_path / "in", "pipe.parquet", "not a regular file")
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "loop", "s3://bucket/a.parquet"])
+def test_a_path_that_cannot_be_opened_is_an_input_error(tmp_path, monkeypatch, name):
+    """A name too long, a link to itself and a URL: one line that names them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    refused(InputError, name, name)
+
+
+@pytest.mark.parametrize("pattern", ["in", "in/*", "in/**/*.parquet", "in/secret/*"])
+def test_a_folder_that_may_not_be_read_is_an_input_error(tmp_path, monkeypatch, pattern):
+    """Passing over it would lose its rows without a word, whatever names it."""
+    write(tmp_path / "in/secret/a.parquet", prompt=["x"])
+    write(tmp_path / "in/b.parquet", prompt=["x"])
+    iterdir = Path.iterdir
+
+    def refusing(folder):
+        if folder.name == "secret":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return iterdir(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refusing)
+    refused(InputError, tmp_path / pattern, "in/secret", "Permission denied")
+
+
+def test_a_pattern_does_not_follow_a_loop_of_links(tmp_path):
+    """Round and round, the same rows would be there forty times."""
+    write(tmp_path / "a/x.parquet", prompt=["x"])
+    (tmp_path / "a/up").symlink_to(tmp_path)
+    refused(InputError, tmp_path / "**" / "*.parquet", "symbolic link")
+    assert 1 == open_dataset(tmp_path / "*" / "*.parquet").num_rows
+
+
+def test_a_pattern_takes_folders_whole_and_each_file_once(tmp_path):
+    """``x.parquet`` may be a folder of parts; ``**`` finds the parts themselves too."""
+    write(tmp_path / "in/x.parquet/part-0.parquet", prompt=["x"])
+    write(tmp_path / "in/x.parquet/deep/part-1.parquet", prompt=["x"])
+    for pattern in ("in/*.parquet", "in/**/*.parquet", "in/**", "in/[xy].*/**/part-?.parquet"):
+        assert 2 == open_dataset(tmp_path / pattern).num_rows
+
+
+def test_an_unsupported_compression_is_refused_before_any_row(tmp_path):
+    """A sound footer that names LZO: file, codec and what to do, and nothing of damage."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"prompt": ["x"] * 9}), path, compression="snappy")
+    snappy, lzo = b"\x06prompt\x15\x02", b"\x06prompt\x15\x06"  # the path, then field 4: codec
+    path.write_bytes(path.read_bytes().replace(snappy, lzo))
+    refused(InputError, tmp_path, "x.parquet", "LZO", "compressed by zstd or snappy")
+
+
+@pytest.mark.parametrize(
+    ("column", "there", "hint"),
+    [
+        (None, "Prompt", "did you mean Prompt?"),
+        ("texts", "text", "did you mean text?"),
+        ("doc.text", "doc", "doc is struct<text: string>: make its field a column"),
+    ],
+)
+def test_a_missing_column_names_what_was_meant(tmp_path, column, there, hint):
+    """Another case, a slip, or a field inside a column."""
+    values = [{"text": "x"}] if there == "doc" else ["x"]
+    write(tmp_path / "x.parquet", **{there: values})
+    refused(JobConfigError, tmp_path, "x.parquet", column or "prompt", hint, prompt=column)
+
+
+def test_a_missing_column_names_few_of_very_many(tmp_path):
+    """A table of 300 columns gives a line, not a page."""
+    write(tmp_path / "x.parquet", **{f"c{index}": [0] for index in range(300)})
+    refused(JobConfigError, tmp_path, "c19 and 280 more")

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from cluster.config import ClusterConfig
+from cluster.errors import JobConfigError
 from cluster.job import Job
 from cluster.optional_column import OptionalColumn
 from worker.engine.sampling_params import SamplingParams
@@ -33,3 +34,11 @@ def test_a_column_of_log_probabilities_is_never_empty(k, columns, asked, expecte
     job = Job(**PATHS, sampling=SamplingParams(logprobs=k), cluster=cluster)
     assert asked == (OptionalColumn.LOGPROBS in job.optional_columns)
     assert expected == job.row_defaults.logprobs
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+@pytest.mark.parametrize("name", PATHS)
+def test_what_cannot_be_a_path_is_refused_by_name(name, path):
+    """Empty means no folder, not the current one; no file name holds a NUL."""
+    with pytest.raises(JobConfigError, match=name):
+        Job(**PATHS | {name: path})

@@ -94,3 +94,23 @@ def test_the_version_is_that_of_the_distribution():
     """The constant that workers compare and the project file agree."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert project["project"]["version"] == VERSION
+
+
+CUTTING = {"shard_rows": 1, "shard_bytes": 1, "part_rows": 1}
+DAMAGED = {
+    "no document": b"[" * 100_000,
+    "no cutting rule": json.dumps({}).encode(),
+    "another rule": json.dumps({"cutting": {"x": 1}, "parts": []}).encode(),
+    "another record": json.dumps({"cutting": CUTTING, "parts": [{"x": 1}]}).encode(),
+    "another key": json.dumps({"cutting": CUTTING, "parts": [], "x": 1}).encode(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_manifest_is_refused_by_name(tmp_path, damage):
+    """Cut off, edited or written by another tool: a line that names the file, no traceback."""
+    path = tmp_path / "_manifest.json"
+    head = b'{"format": "tokenmill run", "format_version": 1, '
+    path.write_bytes(DAMAGED[damage].replace(b"{", head, 1).replace(b", }", b"}"))
+    with pytest.raises(JobConfigError, match=r"_manifest\.json: .*(damaged|not a manifest)"):
+        Manifest.read(path)

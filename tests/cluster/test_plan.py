@@ -150,3 +150,25 @@ def test_a_file_that_vanishes_is_an_input_error(tmp_path):
     (tmp_path / "000.parquet").unlink()
     with pytest.raises(InputError, match=r"000\.parquet"):
         list(read_requests(dataset).read(1))
+
+
+CHANGES = {
+    "gone": lambda path: path.unlink(),
+    "longer": lambda path: path.write_bytes(path.read_bytes() * 2),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    "another file of the same shape": lambda path: pq.write_table(
+        pa.table({"prompt": ["other"]}), path
+    ),
+    "another column": lambda path: pq.write_table(pa.table({"prompts": ["later"]}), path),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_changes_after_the_check_is_never_read_as_another(tmp_path, change):
+    """Its size and footer are looked at again when its turn comes; a touch is no change."""
+    dataset = dataset_of(tmp_path, [[["first"]], [["later"]]])
+    (tmp_path / "001.parquet").touch()
+    assert 2 == sum(batch.num_rows for batch in read_requests(dataset).read(2))
+    CHANGES[change](tmp_path / "001.parquet")
+    with pytest.raises(InputError, match=r"001\.parquet: "):
+        list(read_requests(dataset).read(2))

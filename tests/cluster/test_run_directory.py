@@ -1,10 +1,12 @@
+import errno
 import fcntl
 import os
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import JobConfigError
+from cluster.errors import JobConfigError, JobStoppedError
 from cluster.manifest import Manifest
 from cluster.plan import CuttingRule
 from cluster.run_directory import RunDirectory
@@ -112,3 +114,22 @@ def test_a_folder_that_a_finder_looked_into_counts_as_empty(tmp_path):
     (tmp_path / ".DS_Store").touch()
     RunDirectory.claim(str(tmp_path)).release()
     assert [".DS_Store"] == names_in(tmp_path)
+
+
+def test_a_path_that_no_file_system_takes_is_a_configuration_error(tmp_path):
+    """A name too long and a link to itself: named in one line."""
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("n" * 300, "loop/out"):
+        with pytest.raises(JobConfigError, match=f"{name}: .*cannot be written"):
+            RunDirectory.claim(str(tmp_path / name))
+
+
+def test_a_full_disk_is_a_stop_from_the_first_file_on(tmp_path, monkeypatch):
+    """Make room, and the same command goes on: exit 75, not 2."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(JobStoppedError, match="out: no space left"):
+        RunDirectory.claim(str(tmp_path / "out"))
