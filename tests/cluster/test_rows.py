@@ -91,6 +91,10 @@ def test_messages_as_json_fail_one_by_one(data):
             "messages: an object is needed at 1, found null",
         ),
         ('[{"content": NaN}]', "messages: invalid JSON: NaN is no JSON number"),
+        (
+            '[{"content": 1e999}]',
+            "messages: invalid JSON: Out of range float values are not JSON compliant",
+        ),
         ('[{"content": "\\ud800"}]', "messages: invalid JSON: half of a surrogate pair"),
         ("[" * 100_000, "messages: invalid JSON: nested too deeply"),
         ("12", "messages: a list is needed, found a number"),
@@ -114,6 +118,13 @@ def test_null_fields_of_message_structs_are_dropped():
     ]
     (row,) = rows_of(messages=pa.array([message]))
     assert [{"role": "user", "content": [{"type": "text", "text": "x"}]}] == row.messages
+
+
+def test_nulls_in_json_are_the_users():
+    """JSON has no fields that a row did not write; an argument may well be null."""
+    cell = '[{"role": "tool", "content": "x", "calls": [{"unit": null}]}]'
+    (row,) = rows_of(messages=text(cell))
+    assert json.loads(cell) == row.messages
 
 
 def test_invalid_utf8_inside_message_structs_is_a_row_error():

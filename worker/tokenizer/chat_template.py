@@ -84,7 +84,8 @@ class ChatTemplate:
         Raises:
             RowError: not a conversation, or the template refuses it, fails or does too much.
         """
-        conversation, guard = self._guard.guard(normalise_messages(messages), self._source)
+        surroundings = [self._source, self._variables]
+        conversation, guard = self._guard.guard(normalise_messages(messages), surroundings)
         with self._lock:
             self._environment.budget = TemplateBudget(conversation)
             self._environment.guard = guard

@@ -19,9 +19,12 @@ _GUARD_CHARACTERS = tuple(map(chr, chain(range(0x13000, 0x13430), range(0x20000,
 
 
 class ControlGuard:
-    """Guards the control tokens spelled in messages.
+    """Guards the control tokens spelled in messages, and parts of them at the edges of a text.
 
-    One whose text is a single character cannot be guarded.
+    What a template or the next message writes beside a text could complete such a part, also
+    after the template has stripped the blanks between. Two things cannot be guarded: a token
+    of a single character, and a word that a template makes a token of on both sides, as in
+    ``<|{{ message.role }}|>``.
     """
 
     def __init__(self, control_tokens: Iterable[str]) -> None:
@@ -29,65 +32,78 @@ class ControlGuard:
         tokens = [token for token in control_tokens if len(token) > 1]
         self._matcher = TokenMatcher(dict.fromkeys(tokens, 0))
         self._beginnings = {token[:length] for token in tokens for length in range(1, len(token))}
+        self._endings = {token[length:] for token in tokens for length in range(1, len(token))}
         self._longest = max(map(len, self._beginnings), default=0)
 
     def guard(
-        self, messages: list[dict[str, Any]], template: str
+        self, messages: list[dict[str, Any]], surroundings: object
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Give the messages with guards, and the guard used; None when nothing was to be done.
 
         Args:
             messages: as ``normalise_messages`` gives them; not changed.
-            template: source of the template, in which the guard must not occur either.
+            surroundings: source and variables of the template, in which the guard must not occur
+                either.
 
         Raises:
             RowError: the messages hold every character that could serve as a guard.
         """
-        used = set(template).union(*_strings(messages))
+        used = set().union(*_strings(messages), *_strings(surroundings))
         character = next((c for c in _GUARD_CHARACTERS if c not in used), None)
         if character is None:
             raise RowError("messages: no character is left to mark control tokens with")
         guarded = [self._guarded_message(message, character) for message in messages]
         return guarded, None if guarded == messages else character
 
-    def _opens_token(self, text: str) -> bool:
-        """Tell whether a text ends with the beginning of a control token.
-
-        What the template writes after it, or the next message, could complete the token.
-        """
-        longest = min(self._longest, len(text))
-        return any(text[-length:] in self._beginnings for length in range(1, longest + 1))
-
     def _guarded_message(self, message: dict[str, Any], character: str) -> dict[str, Any]:
         guarded = self._guarded(message, character)
-        # Templates compare roles, so a role is guarded only where it spells a whole token.
-        guarded["role"] = self._inside(message["role"], character)
         assert isinstance(guarded, dict)
+        guarded["role"] = self._guarded_name(message["role"], character)
         return guarded
+
+    def _guarded_name(self, name: Any, character: str) -> Any:  # noqa: ANN401 - any key
+        """Guard a role or key. Templates ask for them: in a word only a whole token is guarded."""
+        if isinstance(name, str) and name.isidentifier():
+            return _cut(name, self._inside(name), character)
+        return self._guarded(name, character)
 
     def _guarded(self, value: Any, character: str) -> Any:  # noqa: ANN401 - any JSON value
         if isinstance(value, str):
-            text = self._inside(value, character)
-            return text + character if self._opens_token(value) else text
+            return _cut(value, {*self._inside(value), *self._edges(value)}, character)
         if isinstance(value, Mapping):
             return {
-                self._inside(key, character): self._guarded(item, character)
+                self._guarded_name(key, character): self._guarded(item, character)
                 for key, item in value.items()
             }
         if isinstance(value, list | tuple):
             return [self._guarded(item, character) for item in value]
         return value
 
-    def _inside(self, text: str, character: str) -> str:
-        """Put a guard after the first character of every control token in a text.
+    def _inside(self, text: str) -> Iterator[int]:
+        """Give the place after the first character of every control token in a text.
 
         Tokens may overlap: each is broken, wherever another starts.
         """
-        cuts = [position + 1 for position in self._matcher.positions(text)]
-        starts = [0, *cuts]
-        return character.join(
-            text[start:end] for start, end in zip(starts, [*cuts, len(text)], strict=True)
-        )
+        return (position + 1 for position in self._matcher.positions(text))
+
+    def _edges(self, text: str) -> Iterator[int]:
+        """Give the edges of a text, with and without blanks, that are part of a control token."""
+        start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+        lengths = range(1, self._longest + 1)
+        for edge in {0, start}:
+            if any(text[edge : edge + length] in self._endings for length in lengths):
+                yield edge
+        for edge in {end, len(text)}:
+            if any(text[max(edge - length, 0) : edge] in self._beginnings for length in lengths):
+                yield edge
+
+
+def _cut(text: str, places: Iterable[int], character: str) -> str:
+    """Put a character into a text at each of some places."""
+    cuts = sorted(places)
+    return character.join(
+        text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)
+    )
 
 
 def _strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON value

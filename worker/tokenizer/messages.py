@@ -11,9 +11,9 @@ _DEEPEST = 64
 def normalise_messages(messages: object) -> list[dict[str, Any]]:
     """Check a conversation and copy it into plain dicts.
 
-    Fields that are null are dropped, at every depth: a Parquet struct gives each message all
-    the fields, and templates ask ``is defined``. Content given as parts of text is joined.
-    Content that is null beside ``tool_calls`` becomes an empty text.
+    A message's fields that are null are dropped: templates ask ``is defined``. Nulls further
+    down, in the arguments of a tool call perhaps, are the user's own. Content given as parts of
+    text is joined. Content that is null beside ``tool_calls`` becomes an empty text.
 
     Args:
         messages: a list of mappings with a ``role`` and ``content``.
@@ -44,7 +44,7 @@ def _message(message: object, where: str) -> dict[str, Any]:
         raise RowError(
             f"{where}: a message with role and content is needed, found {_kind(message)}"
         )
-    plain = _plain(message, where, 1)
+    plain = _plain({k: v for k, v in message.items() if v is not None}, where, 1)
     assert isinstance(plain, dict)
     role = plain.get("role")
     if not isinstance(role, str) or not role:
@@ -92,7 +92,6 @@ def _plain(value: Any, where: str, depth: int) -> Any:  # noqa: ANN401 - any JSO
         return {
             _plain(key, where, depth + 1): _plain(item, f"{where}.{key}", depth + 1)
             for key, item in value.items()
-            if item is not None
         }
     if isinstance(value, list | tuple):
         return [_plain(item, f"{where}[{place}]", depth + 1) for place, item in enumerate(value)]

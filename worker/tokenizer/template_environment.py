@@ -1,7 +1,7 @@
 """The sandbox in which chat templates run."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from datetime import datetime
 from functools import wraps
 from typing import Any, NoReturn, cast
@@ -20,6 +20,7 @@ from .template_meter import TemplateMeter
 _RANDOM_FILTER = "random"
 _RANDOM_GLOBAL = "lipsum"
 _REFUSED_METHODS = frozenset({"encode", "expandtabs", "maketrans", "translate"})
+_DATA = (str, int, float, list, tuple, dict, KeysView, ValuesView, ItemsView, type(None))
 _PASSED_BY_JINJA = (Context, Environment, nodes.EvalContext)
 
 
@@ -95,7 +96,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     def concat_text(self, *values: Any) -> str:  # noqa: ANN401 - values of a template
         """Join values as ``~`` does; compiled templates call this."""
         self.budget.spend(self.budget.size(*values))
-        return "".join(map(str, values))
+        return "".join(str(_printable(value)) for value in values)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ANN401 - Jinja's
         """Refuse what the immutable sandbox refuses, and methods that make much out of little."""
@@ -190,7 +191,14 @@ def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
 @pass_context  # also keeps constants from being written while compiling
 def _pay_for_output(context: Context, value: Any) -> Any:  # noqa: ANN401 - values of a template
     assert isinstance(context.environment, TemplateEnvironment)
-    return context.environment.paid(value)
+    return context.environment.paid(_printable(value))
+
+
+def _printable(value: Any) -> Any:  # noqa: ANN401 - values of a template
+    """Refuse what prints with its address, another one in every run: ``{{ message.items }}``."""
+    if isinstance(value, _DATA) or " at 0x" not in str(value):
+        return value
+    raise TemplateRuntimeError(f"a {type(value).__name__} cannot be printed; is a call missing?")
 
 
 def _raise_exception(message: object) -> NoReturn:

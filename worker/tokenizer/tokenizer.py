@@ -130,16 +130,18 @@ class Tokenizer:
     def encode_chat(self, prompt: RenderedPrompt) -> list[int]:
         """Encode a rendered template: its control tokens are parsed, those in messages are text.
 
-        BOS is added unless the template wrote it; EOS never: a turn is open.
+        BOS is added unless the template wrote it, wherever; EOS never: a turn is open.
 
         Raises:
             RowError: the vocabulary cannot express the text.
         """
-        marked = prompt.marked
-        if self._prefix and self.bos_token is not None:
-            marked = marked.removeprefix(self.bos_token)
-        parts = map(prompt.unguarded, self._control.split(marked))
-        return [*self._prefix, *self._encode_parts(parts)]
+        text = prompt.marked
+        begun = bool(self._prefix) and text.startswith(self.bos_token or "")
+        if begun:
+            text = text.removeprefix(self.bos_token or "")
+        parts = list(self._control.split(text))
+        prefix = self._prefix if begun or self.bos_id not in parts else ()
+        return [*prefix, *self._encode_parts(map(prompt.unguarded, parts))]
 
     def fewest_tokens(self, text: str) -> int:
         """Give a lower bound of the tokens of a text, without encoding it."""

@@ -65,7 +65,7 @@ class Vocabulary:
         """
         self.path: Path = metadata.path
         self.tokens = _tokens(metadata)
-        self.types = _types(metadata, len(self.tokens))
+        self.types = _types(metadata, self.tokens)
         self.ids = _ids(self.path, self.tokens)
         self.byte_of = _bytes(self.path, self.tokens, self.types)
         # Only a token that is special can stand in for a missing key; id 0 may be any word.
@@ -100,12 +100,27 @@ def _tokens(metadata: Metadata) -> list[str]:
     return [text or f"[EMPTY_{token_id}]" for token_id, text in enumerate(tokens)]
 
 
-def _types(metadata: Metadata, count: int) -> NDArray[np.int64]:
+def _types(metadata: Metadata, tokens: list[str]) -> NDArray[np.int64]:
     types = metadata.numbers(Keys.Tokenizer.TOKEN_TYPE, None)
     if types is None:
-        return np.full(count, TokenType.NORMAL, dtype=np.int64)
-    check_length(metadata, Keys.Tokenizer.TOKEN_TYPE, len(types), count)
+        return _guessed_types(metadata, tokens)
+    check_length(metadata, Keys.Tokenizer.TOKEN_TYPE, len(types), len(tokens))
     return types.astype(np.int64)
+
+
+def _guessed_types(metadata: Metadata, tokens: list[str]) -> NDArray[np.int64]:
+    """Tell byte tokens by their form and special tokens by the ids that the file names."""
+    types = np.full(len(tokens), TokenType.NORMAL, dtype=np.int64)
+    types[[_BYTE_TOKEN.fullmatch(token) is not None for token in tokens]] = TokenType.BYTE
+    names = Keys.Tokenizer
+    kinds = {names.UNK_ID: TokenType.UNKNOWN} | dict.fromkeys(
+        (names.BOS_ID, names.EOS_ID), TokenType.CONTROL
+    )
+    for key, kind in kinds.items():
+        token_id = metadata.integer(key, None)
+        if token_id is not None and 0 <= token_id < len(tokens):
+            types[token_id] = kind
+    return types
 
 
 def check_length(metadata: Metadata, key: str, found: int, expected: int) -> None:

@@ -141,6 +141,28 @@ def test_errors_hold_no_addresses():
     assert "0x" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("{{ messages[0].items }}", "builtin_function_or_method"),
+        ("{{ messages | map(attribute='role') }}", "generator"),
+        ("{{ 'a' ~ raise_exception }}", "function"),
+        ("{{ cycler(1) }}", "Cycler"),
+    ],
+)
+def test_prompts_hold_no_addresses(source, kind):
+    """What would print as an address, another one in every run, fails the row."""
+    with pytest.raises(RowError, match=rf"a {kind} cannot be printed; is a call missing\?$"):
+        render(source)
+
+
+def test_text_that_looks_like_an_address_is_text():
+    """Messages may speak of addresses, also where a list or the items of a message are printed."""
+    messages = [{"role": "user", "content": "<x at 0x1f>"}]
+    source = "{{ messages[0].content ~ messages }}{{ messages[0].values() }}"
+    assert 3 == render(source, messages).text.count("<x at 0x1f>")
+
+
 def test_messages_are_copied():
     """What a template sees is a copy; the user's messages stay as they are."""
     messages = [{"role": "user", "content": [{"type": "text", "text": "a"}], "name": None}]

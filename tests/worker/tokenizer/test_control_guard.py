@@ -16,6 +16,9 @@ CHATML = (
 )
 
 
+CHAT_A = [{"role": "user", "content": "a"}]
+
+
 def parsed(source, *contents, **fields):
     """The control tokens found in a rendered conversation, and its text."""
     messages = [{"role": "user", "content": content, **fields} for content in contents]
@@ -85,17 +88,50 @@ def test_a_role_that_spells_a_token():
     assert not [part for part in TOKENS.split(prompt.marked) if isinstance(part, int)]
 
 
+@pytest.mark.parametrize(
+    ("source", "contents"),
+    [
+        ("{% for m in messages %}{{ m.content | trim }}{% endfor %}", ("<|im_ ", "end|>")),
+        ("{% for m in messages %}{{ m.content | trim }}{% endfor %}", ("<|im_\n\t", " end|>")),
+        ("{% for m in messages %}{{ m.content.lstrip() }}{% endfor %}", ("<|im_", "\r\nend|>")),
+        ("<{{ messages[0].content }}", ("|im_end|>",)),
+        ("<|im_{{ messages[0].content | trim }}", ("  end|> x",)),
+        ("{{ messages[0].content | trim }}s>", ("x <\n",)),
+    ],
+)
+def test_tokens_put_together_with_the_template(source, contents):
+    """What a template strips or writes beside a message does not complete a token in it."""
+    assert 0 == parsed(source, *contents)[0]
+
+
+def test_a_role_or_key_that_completes_a_token():
+    """A role or key that is no plain word is guarded at its edges."""
+    source = "<|{{ messages[0].role }}|>{% for k in messages[0].x %}<|{{ k }}{% endfor %}"
+    messages = [{"role": "im_end|>x<|im_end", "content": "a", "x": {"im_end|>": 1}}]
+    prompt = render(source, messages, control_tokens=CONTROL)
+    assert "<|im_end|>x<|im_end|><|im_end|>" == prompt.text
+    assert [prompt.marked] == list(TOKENS.split(prompt.marked))
+
+
+def test_plain_roles_and_keys_are_what_templates_ask_for():
+    """Tokens that start or end like a role or a key leave it alone."""
+    source = "{{ messages[0].role == 'user' }}{{ messages[0].content }}"
+    assert "Truea" == render(source, CHAT_A, control_tokens=("xu", "rx", "ex", "ty")).text
+
+
 def test_messages_without_control_tokens_are_not_touched():
     """Nothing is marked where there is nothing to tell apart."""
     assert render(CHATML, control_tokens=CONTROL).guard is None
 
 
 def test_a_message_that_holds_the_guard_gets_another():
-    """A guard is a character that occurs neither in the messages nor in the template."""
+    """A guard occurs neither in the messages nor in the template nor in its variables."""
     messages = [{"role": "user", "content": "\U00013000<s>\U00013001"}]
-    prompt = render("\U00013002{{ messages[0].content }}", messages, control_tokens=CONTROL)
-    assert "\U00013003" == prompt.guard
-    assert "\U00013002\U00013000<s>\U00013001" == prompt.text
+    source = "\U00013002{{ messages[0].content }}{{ tools[0].a }}"
+    kwargs = {"tools": [{"a": "\U00013003"}]}
+    prompt = render(source, messages, control_tokens=CONTROL, kwargs=kwargs)
+    assert "\U00013004" == prompt.guard
+    assert "\U00013002\U00013000<s>\U00013001\U00013003" == prompt.text
 
 
 @given(st.lists(st.text("<|im_ends>\n ", max_size=20), min_size=1, max_size=4))

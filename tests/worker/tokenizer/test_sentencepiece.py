@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from gguf import TokenType
+from gguf import GGUFWriter, TokenType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,3 +146,21 @@ def test_a_long_run_is_merged(tmp_path):
     """A word of 100,000 letters, past any cache, is merged like a short one."""
     tokenizer = sentencepiece(tmp_path / "v", {"a": -2.0, "aa": -1.0}, add_space_prefix=False)
     assert [260] * 50_000 == tokenizer.encode_bare("a" * 100_000)
+
+
+def test_a_file_without_token_types(tmp_path):
+    """Byte tokens are known by their form and special tokens by their ids."""
+    writer = GGUFWriter(tmp_path / "v.gguf", "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([*SPECIAL, *BYTES, "a"])
+    writer.add_token_scores([0.0] * 260)
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_space_prefix(False)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    tokenizer = open_tokenizer(tmp_path / "v.gguf")
+    assert [1, 259, 3 + 0xC3, 3 + 0xA9] == tokenizer.encode("aé")
+    assert "aé" == tokenizer.decode([1, 259, 3 + 0xC3, 3 + 0xA9, 2])

@@ -47,6 +47,12 @@ def test_bos_is_not_doubled(tmp_path):
     assert [START, *tokenizer.encode_bare("<|im_start|>he")] == spelled
 
 
+def test_bos_after_other_text_is_not_doubled(tmp_path):
+    """A template that starts with a line break writes its BOS all the same."""
+    tokenizer = with_bos(tmp_path / "v")
+    assert [10, START, 256] == tokenizer.encode_chat(RenderedPrompt("\n<|im_start|>he"))
+
+
 def test_an_ordinary_token_as_bos_is_not_doubled(tmp_path):
     """A BOS that is a word of the vocabulary is taken off the front of the template's text."""
     keys = {**PRE, "tokenizer.ggml.bos_token_id": 256, "tokenizer.ggml.add_bos_token": True}
