@@ -108,7 +108,8 @@ class BlasMatmul:
     ) -> None:
         for first_row, group in tiles:
             products = self._scratch(len(group), len(weight))
-            self._product(weight, group, out=products)
+            with np.errstate(over="ignore", invalid="ignore"):  # holds for this thread alone
+                self._product(weight, group, out=products)
             for index, tile in enumerate(products):
                 scatter_tile(tile, out, first_row + index * self.tile, first_column)
 

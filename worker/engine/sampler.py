@@ -45,7 +45,7 @@ class Sampler:
             sequences: the R sequences the rows belong to.
 
         Returns:
-            R samples; None where the row's logits are not finite.
+            R samples; None where the row's logits are not finite, or penalties make them so.
         """
         logits = logits[:, : self._weights.size]
         # A NaN or an infinity anywhere in a row shows in its sum: one pass, nothing allocated.
@@ -57,11 +57,16 @@ class Sampler:
             for row, sequence, token, fine in zip(logits, sequences, greedy, sound, strict=True)
         ]
 
-    def _sample_row(self, row: NDArray[np.float32], sequence: Sequence, greedy: int) -> Sample:
+    def _sample_row(
+        self, row: NDArray[np.float32], sequence: Sequence, greedy: int
+    ) -> Sample | None:
         params = sequence.params
         token = greedy
         if params.has_penalties or params.temperature > 0:
-            token = self._choose(penalised(row, sequence), sequence)
+            left = penalised(row, sequence)
+            if params.has_penalties and not np.isfinite(left.max()):
+                return None
+            token = self._choose(left, sequence)
         if params.logprobs is None:
             return Sample(token)
         return Sample(token, self._logprobs(row, token, params.logprobs))
@@ -100,6 +105,13 @@ def penalised(row: NDArray[np.float32], sequence: Sequence) -> NDArray[np.float3
     if not params.has_penalties:
         return row
     row = row.copy()
+    with np.errstate(over="ignore"):
+        _penalise(row, sequence)
+    return row
+
+
+def _penalise(row: NDArray[np.float32], sequence: Sequence) -> None:
+    params = sequence.params
     seen = np.unique(sequence.token_ids)
     # Exactly as published (Keskar et al. 2019), with the sign mended for negative logits.
     scale = np.float32(params.repetition_penalty)
@@ -109,7 +121,6 @@ def penalised(row: NDArray[np.float32], sequence: Sequence) -> NDArray[np.float3
     )
     row[generated] -= np.float32(params.presence_penalty)
     row[generated] -= np.float32(params.frequency_penalty) * counts.astype(np.float32)
-    return row
 
 
 def _candidates(

@@ -84,7 +84,7 @@ class GGUFFile:
                 f"{self.path}: tensor {shown(name)}{wanted} is missing; the file is incomplete "
                 "or its metadata promise more than it holds: take another file"
             )
-        if shape is not None and info.shape != shape:
+        if shape is not None and not _same_layout(info.shape, shape):
             raise GGUFError(
                 f"{self.path}: tensor {shown(name)} has the wrong shape: expected {list(shape)}, "
                 f"found {list(info.shape)}; convert the model again"
@@ -92,9 +92,17 @@ class GGUFFile:
         return info
 
     def raw(self, name: str) -> NDArray[np.uint8]:
-        """Give a tensor's stored bytes: uint8 [rows, row_bytes], a read-only view of the map."""
+        """Give a tensor's stored bytes: uint8 [rows, row_bytes], a read-only view of the map.
+
+        Ask anew for each use: the file is checked now, not when the view is read.
+
+        Raises:
+            GGUFError: the tensor is missing, or the file was changed since it was opened.
+        """
         info = self.tensor(name)
-        data = self._files[info.shard].bytes[info.offset : info.offset + info.n_bytes]
+        file = self._files[info.shard]
+        file.check_unchanged()
+        data = file.bytes[info.offset : info.offset + info.n_bytes]
         return data.reshape(info.rows, info.row_bytes)
 
     def release(self, name: str) -> None:
@@ -120,6 +128,11 @@ def check_types(path: Path, tensors: Iterable[TensorInfo]) -> None:
                 f"{path}: tensor {shown(info.name)} is {info.qtype.name} (type {info.qtype.value});"
                 f" supported types: {supported_names()}. Re-quantise with one of these."
             )
+
+
+def _same_layout(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    """Are the shapes equal, but that a vector may be stored as a matrix of one row?"""
+    return found == expected or found == (1, *expected) or (1, *found) == expected
 
 
 def _read_checked(file: MappedFile, shard: int) -> Header:

@@ -25,6 +25,7 @@ MAX_DIMENSIONS = 4
 # Every pair and every tensor begins with the length of its name. No more is counted in, so that a
 # count that is possible is believed and the record that is cut off can be named.
 _MIN_RECORD_BYTES = 8
+_LONGEST_NAME = 1024  # bytes of a tensor's name, when guessing whether there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ def read_header(file: MappedFile, shard: int = 0) -> Header:
     metadata = Metadata(file, entries)
     alignment = _alignment(metadata)
     table = _read_table(cursor, n_tensors, shard)
+    _check_table_end(file, cursor.position, n_tensors)
     data_start = -(-cursor.position // alignment) * alignment
     tensors = tuple(_placed(info, data_start) for info in table.values())
     return Header(version, metadata, alignment, tensors, data_start)
@@ -123,6 +125,24 @@ def _read_table(cursor: Cursor, count: int, shard: int) -> dict[str, TensorInfo]
     return table
 
 
+def _check_table_end(file: MappedFile, position: int, count: int) -> None:
+    """Refuse a table that goes on behind the last tensor counted: data would be sought there."""
+    ahead = Cursor(file, position)
+    try:
+        is_name = 0 < ahead.u64("the length of a name") <= _LONGEST_NAME
+        ahead.position = position
+        name = _name(ahead, "the next tensor") if is_name else ""
+        if name:
+            _read_info(ahead, name, 0)
+    except (GGUFError, UnsupportedModelError):
+        return  # padding, data or the end of the file, as it should be
+    if name:
+        raise GGUFError(
+            f"{file.path}: the tensor count is {count}, but another tensor, {shown(name)}, follows "
+            "the last one; the file is damaged: copy or download the file again"
+        )
+
+
 def _read_info(cursor: Cursor, name: str, shard: int) -> TensorInfo:
     what = f"tensor {shown(name)}"
     n_dimensions = cursor.u32(f"the number of dimensions of {what}")
@@ -132,6 +152,8 @@ def _read_info(cursor: Cursor, name: str, shard: int) -> TensorInfo:
             f"{MAX_DIMENSIONS}; the file is damaged: copy or download the file again"
         )
     dimensions = [cursor.u64(f"the dimensions of {what}") for _ in range(n_dimensions)]
+    while len(dimensions) > 2 and dimensions[-1] == 1:
+        dimensions.pop()  # some writers fill up to four dimensions
     qtype = _known_type(cursor, what)
     offset = cursor.u64(f"the offset of {what}")
     _check_dimensions(cursor, what, dimensions, qtype)

@@ -3,6 +3,7 @@
 import mmap
 import os
 import stat
+import weakref
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,11 +40,31 @@ class MappedFile:
                 raise GGUFError(
                     f"{path}: the file is empty (0 bytes); copy or download the file again"
                 )
+            self._written_ns = os.fstat(file.fileno()).st_mtime_ns
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._descriptor)
         # The file may have grown or shrunk between the two calls: the map decides.
         self.size = len(self._map)
         self.view = memoryview(self._map)
         self.bytes: NDArray[np.uint8] = np.frombuffer(self._map, dtype=np.uint8)
+
+    def check_unchanged(self) -> None:
+        """Check that the file is still the one that was opened, before its pages are read.
+
+        A page that is no longer in the file would end the process by a signal, and one that was
+        written anew belongs to another model. A file put in its place under the same name does no
+        harm: the map keeps the old one.
+
+        Raises:
+            GGUFError: it was cut, extended or written to.
+        """
+        now = os.fstat(self._descriptor)
+        if (now.st_size, now.st_mtime_ns) != (self.size, self._written_ns):
+            raise GGUFError(
+                f"{self.path}: the file was changed while it was in use: {self.size} bytes when it "
+                f"was opened, {now.st_size} bytes and written to since; restore it and start again"
+            )
 
     def release(self, start: int, n_bytes: int) -> None:
         """Give whole pages inside the range back to the system; reading them maps them again."""

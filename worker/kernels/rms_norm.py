@@ -21,7 +21,8 @@ def rms_norm(
     """Divide vectors by their root mean square and multiply them by `weight`.
 
     A row of x may hold several vectors side by side (the heads of a projection); each is normalised
-    by itself. Columns of `out` outside these vectors are left as they are.
+    by itself. Columns of `out` outside these vectors are left as they are. A vector whose squares
+    overflow becomes NaN.
 
     Args:
         x: [tokens, columns] float32, C-contiguous.
@@ -56,7 +57,9 @@ def _rms_norm(
         for v in range(vectors):
             start = t * columns + first_column + v * width
             mean = _sum_of_squares(x, start, width) / np.float32(width)
-            scale = splat8(np.float32(1.0) / np.sqrt(mean + eps))
+            # Squares that overflow would make zeros of the vector, and text of the zeros.
+            root = np.sqrt(mean + eps) if mean < np.inf else np.float32(np.nan)
+            scale = splat8(np.float32(1.0) / root)
             whole = width // 8 * 8
             for i in range(0, whole, 8):
                 scaled = mul8(load8(x, start + i), scale)

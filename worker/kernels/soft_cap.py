@@ -22,7 +22,7 @@ from .vector import (
 
 
 def soft_cap(x: NDArray[np.float32], cap: float) -> None:
-    """Replace x by cap * tanh(x / cap), in place.
+    """Replace x by cap * tanh(x / cap), in place; infinity becomes NaN.
 
     Args:
         x: float32, C-contiguous.
@@ -37,7 +37,9 @@ def capped8(x: Any, cap: Any) -> Any:
     """Compute cap * tanh(x / cap) in each lane: cap - 2 cap / (1 + e^(2 x / cap))."""
     power = exp8(mul8(x, splat8(np.float32(2.0) / cap)))
     double = splat8(np.float32(2.0) * cap)
-    return sub8(splat8(cap), div8(double, add8(power, splat8(np.float32(1.0)))))
+    capped = sub8(splat8(cap), div8(double, add8(power, splat8(np.float32(1.0)))))
+    # x - x is 0, and NaN for infinity: a number that overflowed is not hidden behind the cap.
+    return add8(capped, sub8(x, x))
 
 
 @kernel

@@ -204,8 +204,9 @@ def _num_kv_heads(keys: KeyReader, num_layers: int, num_heads: int) -> int:
 def _vocab_size(gguf: GGUFFile, hidden_size: int) -> int:
     """Rows of the embedding, at least one for each token of the tokenizer."""
     tokens = gguf.metadata.array("tokenizer.ggml.tokens", None)
-    found = gguf.tensor(EMBEDDING).shape
-    rows = found[0] if len(found) == 2 and found[1] == hidden_size else None
+    embedding = gguf.tensor(EMBEDDING)
+    found = embedding.shape
+    rows = embedding.rows if len(found) <= 2 and found[-1] == hidden_size else None
     if rows is None:
         expected = len(tokens) if tokens is not None else found[-1]
         gguf.tensor(EMBEDDING, (expected, hidden_size))

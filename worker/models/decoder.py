@@ -68,7 +68,14 @@ class Decoder:
         loader.finish()
 
     def forward(self, batch: Batch, kv: KVCache) -> NDArray[np.float32]:
-        """Compute a step, see `Model.forward`."""
+        """Compute a step, see `Model.forward`.
+
+        A row with numbers that are not finite is the sampler's to refuse, not NumPy's to warn of.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._forward(batch, kv)
+
+    def _forward(self, batch: Batch, kv: KVCache) -> NDArray[np.float32]:
         step = self._begin(batch, kv)
         with self._stages.stage("embedding") as record:
             x = self._embedding(batch.token_ids, step.array("x", self.config.hidden_size))

@@ -238,3 +238,13 @@ def test_embedding_rows_without_a_token_are_never_sampled(padding, params):
     padded = np.hstack([logits, np.full((30, 8), padding, np.float32)])
     rows = [make_sequence([3, 5], seed=seed, **params) for seed in range(30)]
     assert Sampler(40).sample(padded, rows) == Sampler(40).sample(logits, rows)
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_logits_that_penalties_make_infinite_give_no_token(temperature):
+    """Largest logits times 100 leave float32; minus infinity only rules a token out."""
+    logits = np.array([[1e38, 0.0, 1.0]], np.float32)
+    params = {"temperature": temperature, "repetition_penalty": 0.01, "seed": 1}
+    assert [None] == _sample(logits, make_sequence([0], **params))
+    params["repetition_penalty"] = 100
+    assert [1] == _sample(-logits, make_sequence([0, 2], **params))

@@ -1,5 +1,7 @@
 """GGUFFile as its users see it, with the gguf package as the oracle."""
 
+import os
+
 import gguf
 import numpy as np
 import pytest
@@ -123,3 +125,24 @@ def test_real_models_open(request, model, architecture, n_tensors, n_tokens):
     assert (architecture, n_tensors) == (metadata["general.architecture"], len(opened.tensors))
     assert n_tokens == len(metadata["tokenizer.ggml.tokens"])
     assert n_tokens == metadata["tokenizer.ggml.token_type"].size
+
+
+def test_a_vector_may_be_a_matrix_of_one_row(tmp_path):
+    """Both ways; a matrix of one column is something else."""
+    table = [g.tensor("vector", [8], 0, 0), g.tensor("matrix", [8, 1], 0, 32)]
+    opened = GGUFFile.open(g.write(tmp_path, g.gguf(tensors=table, data=bytes(64))))
+    assert "matrix" == opened.tensor("matrix", (8,)).name
+    assert "vector" == opened.tensor("vector", (1, 8)).name
+    with pytest.raises(GGUFError, match=r"expected \[8, 1\], found \[1, 8\]"):
+        opened.tensor("matrix", (8, 1))
+
+
+def test_a_file_cut_while_in_use_is_an_error_and_no_signal(tmp_path):
+    """The tensor is not touched any more."""
+    table = [g.tensor("a", [1 << 14], 0, 0)]
+    path = g.write(tmp_path, g.gguf(tensors=table, data=bytes(1 << 16)))
+    opened = GGUFFile.open(path)
+    assert (1, 1 << 16) == opened.raw("a").shape
+    os.truncate(path, 100)
+    with pytest.raises(GGUFError, match=r"changed while it was in use.*100 bytes"):
+        opened.raw("a")

@@ -145,3 +145,30 @@ def test_a_tensor_name_that_is_not_utf8_is_refused(tmp_path):
     """The tensor is told by its number."""
     content = g.gguf(tensors=[g.tensor(b"\xff", [8], F32, 0)], data=bytes(32))
     assert "the name of tensor 0 is not valid UTF-8" in _refused(tmp_path, content)
+
+
+@pytest.mark.parametrize("alignment", [1, 32])
+def test_a_table_longer_than_the_count_is_refused(tmp_path, alignment):
+    """Data sought behind the last tensor counted would be read from the rest of the table."""
+    table = [g.tensor("a", [8], F32, 0), g.tensor("b", [8], F32, 32)]
+    content = g.gguf(tensors=table, data=bytes(64), counts=(1, 1), alignment=alignment)
+    message = _refused(tmp_path, content)
+    assert "the tensor count is 1, but another tensor, b, follows the last one" in message
+
+
+@pytest.mark.parametrize("filling", [b"\0", b"\x01", b"a", b"\xff"])
+def test_no_tensor_is_seen_in_padding(tmp_path, filling):
+    """Whatever a writer fills up with, and however short the rest of the file is."""
+    head = g.gguf(tensors=[g.tensor("a", [1], F32, 0)], alignment=1)
+    path = g.write(tmp_path, head + filling * (-len(head) % 32) + bytes(4))
+    assert ["a"] == list(GGUFFile.open(path).tensors)
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "shape"),
+    [([8, 4, 1], (4, 8)), ([8, 4, 1, 1], (4, 8)), ([8, 1, 1], (1, 8)), ([8, 2, 2], (2, 2, 8))],
+)
+def test_dimensions_of_one_at_the_end_are_filling(tmp_path, dimensions, shape):
+    """A matrix with two more dimensions of 1 is a matrix."""
+    content = g.gguf(tensors=[g.tensor("a", dimensions, F32, 0)], data=bytes(128))
+    assert shape == GGUFFile.open(g.write(tmp_path, content)).tensor("a").shape

@@ -101,3 +101,51 @@ def test_released_pages_leave_memory(tmp_path, start, end, left):
     begin = int(start * page)
     mapped.release(begin, int(end * page) - begin)
     assert left == _resident_pages(path)
+
+
+def _touched(path):
+    path.write_bytes(b"other")  # as long as before
+
+
+def _cut(path):
+    os.truncate(path, 2)
+
+
+def _grown(path):
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+@pytest.mark.parametrize("change", [_touched, _cut, _grown])
+def test_a_file_changed_in_place_is_noticed(tmp_path, change):
+    """Reading on would mix two models, or end the process by a signal."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"bytes")
+    os.utime(path, (1, 1))
+    mapped = MappedFile(path)
+    mapped.check_unchanged()
+    change(path)
+    with pytest.raises(GGUFError, match=r"model\.gguf: the file was changed.* 5 bytes when"):
+        mapped.check_unchanged()
+
+
+def test_a_file_replaced_or_removed_is_read_on(tmp_path):
+    """Another file under the same name is not the one that is mapped."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"bytes")
+    mapped = MappedFile(path)
+    (tmp_path / "new").write_bytes(b"other, longer")
+    (tmp_path / "new").replace(path)
+    mapped.check_unchanged()
+    path.unlink()
+    mapped.check_unchanged()
+    assert b"bytes" == mapped.bytes.tobytes()
+
+
+def test_the_descriptor_is_closed_with_the_map(tmp_path):
+    """Opening models again and again leaves nothing open."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"bytes")
+    descriptor = MappedFile(path)._descriptor
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

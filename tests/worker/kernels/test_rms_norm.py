@@ -57,3 +57,14 @@ def test_float64_is_refused():
     x = np.ones((2, 8))
     with pytest.raises(AssertionError, match="float64 where float32 was expected"):
         rms_norm(x, np.ones(8, np.float32), x, 1e-5)
+
+
+@pytest.mark.parametrize("size", [1e20, -3e38])
+def test_squares_that_overflow_give_nan(size):
+    """Not zeros, which would look like a sound result."""
+    x = np.ones((2, 20), np.float32)
+    x[1, 17] = size
+    out = np.empty_like(x)
+    rms_norm(x, np.ones(20, np.float32), out, 1e-5)
+    assert np.isfinite(out[0]).all()
+    assert np.isnan(out[1]).all()

@@ -18,3 +18,11 @@ def test_nan_stays_nan():
     x = np.array([np.nan, 1.0], np.float32)
     soft_cap(x, 30.0)
     assert np.isnan(x[0])
+
+
+def test_infinity_becomes_nan():
+    """A number that overflowed must reach the sampler; the largest that did not is capped."""
+    x = np.array([np.inf, -np.inf, 3e38, -3e38], np.float32)
+    soft_cap(x, 30.0)
+    assert np.isnan(x[:2]).all()
+    assert [30.0, -30.0] == x[2:].tolist()
