@@ -13,6 +13,7 @@ import worker.errors
 
 from .dispatcher import Dispatcher, Outcome
 from .errors import JobConfigError, JobStoppedError, RowErrorsError
+from .input_files import display
 from .job import Job
 from .manifest import NUMERICS_VERSION, PartRecord
 from .parts import PartWriter
@@ -138,9 +139,11 @@ class Driver:
     def _turn(self) -> None:
         """Wait a moment, take in what came back, and tell how things stand."""
         if self._stop.name is not None:
+            done = f"{self.totals.num_rows} of {self._num_rows} rows are done"
+            # Now: workers take a moment to end, and `ray job stop` gives us three seconds.
+            self._tell(f"{self._stop.name} came, ending the workers; {done}")
             raise JobStoppedError(
-                f"stopped by {self._stop.name}: {self.totals.num_rows} of {self._num_rows} rows "
-                f"are done and kept in {self._run.path}"
+                f"stopped by {self._stop.name}: {done} and kept in {display(str(self._run.path))}"
             )
         for event in self._pool.poll(_POLL_S):
             self._handle(event)

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -94,7 +93,7 @@ class PartWriter:
     def _write(self, shards: list[range]) -> PartRecord:
         index = self.next_part
         rows = self._rule.part_range(index, self._num_rows)
-        results = _ShardResults([self._run.shard_path(shard) for shard in shards])
+        results = _ShardResults(self._run, shards)
         totals = _PartTotals()
         with committed_file(self._run.part_path(index)) as file:
             self._write_rows(file, len(rows), results, totals)
@@ -163,8 +162,9 @@ class _RowGroup:
 class _ShardResults:
     """A cursor over the tables of consecutive shards."""
 
-    def __init__(self, files: list[Path]) -> None:
-        self._files = deque(files)
+    def __init__(self, run: RunDirectory, shards: list[range]) -> None:
+        self._run = run
+        self._shards = deque(shards)
         self._rest = SHARD_SCHEMA.empty_table()
 
     def read(self, num_rows: int) -> pa.Table:
@@ -172,7 +172,8 @@ class _ShardResults:
         pieces = []
         while num_rows > 0:
             if self._rest.num_rows == 0:
-                self._rest = _read_arrow(self._files.popleft())
+                path = self._run.shard_path(self._shards.popleft())
+                self._rest = self._run.read_arrow(path)
                 continue
             piece = self._rest.slice(0, num_rows)
             self._rest = self._rest.slice(piece.num_rows)
@@ -203,8 +204,3 @@ class _PartTotals:
 
 def _sum(table: pa.Table, column: str) -> int:
     return int(pc.sum(table.column(column), min_count=0).as_py())
-
-
-def _read_arrow(path: Path) -> pa.Table:
-    with path.open("rb") as file, pa.ipc.open_file(file) as reader:
-        return reader.read_all()

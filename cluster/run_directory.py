@@ -28,7 +28,7 @@ from .commit import (
     sync_folder,
     temporary_path,
 )
-from .errors import JobConfigError
+from .errors import JobConfigError, JobStoppedError
 from .input_files import display
 from .manifest import Manifest, PartRecord
 
@@ -104,11 +104,12 @@ class RunDirectory:
         Raises:
             JobStoppedError: the storage failed.
         """
+        # First: folders without a manifest, left by a full disk, would be somebody else's.
+        commit_json(self.path / MANIFEST, manifest.to_json())
+        self._begun = True
         with storage_errors(self.path):
             self.shards.mkdir(exist_ok=True)
             self.stats.mkdir(exist_ok=True)
-        commit_json(self.path / MANIFEST, manifest.to_json())
-        self._begun = True
 
     def shard_path(self, rows: range) -> Path:
         """Return the file of a shard, named by its row ids so that names sort in row order."""
@@ -134,6 +135,25 @@ class RunDirectory:
         """
         with committed_file(path) as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
+
+    def read_arrow(self, path: Path) -> pa.Table:
+        """Read a committed Arrow IPC file.
+
+        Raises:
+            JobStoppedError: the storage does not give back what was committed.
+        """
+        try:
+            with (
+                storage_errors(self.path),
+                path.open("rb") as file,
+                pa.ipc.open_file(file) as reader,
+            ):
+                return reader.read_all()
+        except pa.ArrowInvalid as error:
+            raise JobStoppedError(
+                f"{display(str(path))}: was committed and cannot be read ({error}); "
+                "check the storage"
+            ) from error
 
     def record_part(self, record: PartRecord) -> None:
         """Commit the record of a part; from here on the part is trusted.

@@ -50,15 +50,15 @@ def run_job(job: Job, progress: ProgressCallback) -> JobSummary:
     progress(Progress(phase=Phase.CHECKING))
     refuse_paths_in_package(job.input, job.output)
     _refuse_output_in_input(job)
-    with stop_signal(at_once=True):
+    with stop_signal() as stop:
         dataset = InputDataset.open(job.input, job.columns)
         output_schema(dataset.schema, job.optional_columns, job.cluster.output_prefix)
         with RunDirectory.claim(job.output) as run:
             model = check_model(job, dataset)
             progress(Progress(phase=Phase.STARTING, num_rows=dataset.num_rows))
             cpus = embedded_cpus(job.cluster.workers, job.engine.threads)
-            # Inside the session: Ray puts a handler of its own in our handler's place.
-            with ray_session(cpus), stop_signal() as stop:
+            with ray_session(cpus):
+                stop.defer()
                 return _run(job, dataset, run, model, stop, progress)
 
 

@@ -3,7 +3,9 @@
 import logging
 import os
 import secrets
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ import ray.exceptions
 
 from worker.available_cores import available_cores
 
-from .errors import JobConfigError
+from .errors import JobConfigError, JobStoppedError
 
 _ADDRESS: Final = "RAY_ADDRESS"
 _JOB: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by `ray job submit` in the entry point
@@ -77,32 +79,54 @@ def ray_session(num_cpus: int) -> Iterator[None]:
 
     Raises:
         JobConfigError: the cluster does not answer or refuses the token.
+        JobStoppedError: an embedded Ray does not start, or SIGTERM came meanwhile.
     """
     if ray.is_initialized():
         yield  # the caller's own session, which we leave as it is
         return
-    if os.environ.get(_ADDRESS) or in_ray_job():
-        _join()
-    else:
-        _start(num_cpus)
     try:
+        with _own_sigterm():
+            if os.environ.get(_ADDRESS) or in_ray_job():
+                _join()
+            else:
+                _start(num_cpus)
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep the handler of SIGTERM: Ray puts in its place one that ends the process, with code 1."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as error:
+        raise JobStoppedError("stopped by SIGTERM while Ray was starting") from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _start(num_cpus: int) -> None:
     # With a token there and no mode set, Ray turns token authentication on by itself; setting the
     # mode here would come too late, Ray has read it when it was imported.
     os.environ.setdefault(_AUTH_TOKEN, secrets.token_hex(32))
-    ray.init(
-        address="local",
-        num_cpus=num_cpus,
-        include_dashboard=False,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-    )
+    try:
+        ray.init(
+            address="local",
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+        )
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise JobStoppedError(
+            f"no embedded Ray can be started on this machine ({reason}); check the space, the "
+            "permissions and the memory that Ray finds in /tmp and /dev/shm"
+        ) from error
 
 
 def _join() -> None:

@@ -100,7 +100,7 @@ class SampleSpool:
         """
         self._flush()
         files = sorted(self._run.shards.glob("samples-*.arrow"))
-        _merge(files, SAMPLES_SCHEMA, self._run.stats / "samples.parquet")
+        _merge(self._run, files, SAMPLES_SCHEMA, "samples.parquet")
 
     def _flush(self) -> None:
         path = self._run.shards / f"samples-{self._num_files:06d}.arrow"
@@ -127,12 +127,12 @@ def write_row_stats(run: RunDirectory) -> None:
         JobStoppedError: the storage failed.
     """
     files = sorted(run.shards.glob("stats-*.arrow"))
-    _merge(files, ROW_STATS_SCHEMA, run.stats / "rows.parquet")
+    _merge(run, files, ROW_STATS_SCHEMA, "rows.parquet")
 
 
-def _merge(files: list[Path], schema: pa.Schema, target: Path) -> None:
+def _merge(run: RunDirectory, files: list[Path], schema: pa.Schema, name: str) -> None:
     """Put Arrow files one after the other into a Parquet file, one in memory at a time."""
+    target = run.stats / name
     with committed_file(target) as sink, pq.ParquetWriter(sink, schema) as writer:
         for path in files:
-            with path.open("rb") as file, pa.ipc.open_file(file) as reader:
-                writer.write_table(reader.read_all())
+            writer.write_table(run.read_arrow(path))

@@ -12,28 +12,32 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignal:
-    """Which signal came, if any. A second one interrupts at once.
+    """Which signal came, if any.
 
-    Args:
-        at_once: whether the first one does so too: while there is nothing yet to bring to an end.
+    The first one interrupts at once while there is nothing yet to bring to an end; after ``defer``
+    it is noted only, and a second one interrupts.
     """
 
-    def __init__(self, *, at_once: bool) -> None:
+    def __init__(self) -> None:
         self.name: str | None = None
-        self._at_once = at_once
+        self._deferred = False
+
+    def defer(self) -> None:
+        """From now on, let the first signal wait until somebody looks."""
+        self._deferred = True
 
     def handle(self, number: int, _: FrameType | None) -> None:
         """Note the signal, or interrupt."""
         again = self.name is not None
         self.name = signal.Signals(number).name
-        if self._at_once or again:
+        if again or not self._deferred:
             raise JobStoppedError(f"stopped by {self.name}")
 
 
 @contextmanager
-def stop_signal(*, at_once: bool = False) -> Iterator[StopSignal]:
+def stop_signal() -> Iterator[StopSignal]:
     """Watch for signals inside the block; outside the main thread none can be watched for."""
-    stop = StopSignal(at_once=at_once)
+    stop = StopSignal()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return

@@ -251,17 +251,22 @@ def test_an_empty_input_is_a_finished_job(run):
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_stops_the_job_and_keeps_what_is_done(run, tmp_path, name):
-    """The message has signal, rows done and folder; workers are ended."""
+    """The message has signal, rows done and folder; workers are ended, after a word on progress."""
     import signal
 
+    pool, notes = FakePool(), []
+
     def send(state):
-        if state.rows_done:
+        if state.note:
+            notes.append((state.note, bool(pool.living)))
+        elif state.rows_done:
             signal.raise_signal(signal.Signals[name])
 
-    pool = FakePool()
     with pytest.raises(JobStoppedError, match=rf"stopped by {name}: \d+ of 60 rows are done"):
         run(pool, on_progress=send)
     assert [] == pool.living
+    [(note, workers_lived)] = notes
+    assert (note.startswith(f"{name} came"), workers_lived) == (True, True)
     assert not (tmp_path / "out" / "_SUCCESS").exists()
     assert any((tmp_path / "out" / "_shards").iterdir())
 

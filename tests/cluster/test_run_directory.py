@@ -3,9 +3,11 @@ import fcntl
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cluster.commit import HashingFile
 from cluster.errors import JobConfigError, JobStoppedError
 from cluster.manifest import Manifest
 from cluster.plan import CuttingRule
@@ -133,3 +135,28 @@ def test_a_full_disk_is_a_stop_from_the_first_file_on(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "mkdir", full)
     with pytest.raises(JobStoppedError, match="out: no space left"):
         RunDirectory.claim(str(tmp_path / "out"))
+
+
+def test_a_disk_that_fills_up_before_the_manifest_leaves_no_trace(tmp_path, monkeypatch):
+    """Once there is room, the same command must not take what is there for somebody else's."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(HashingFile, "write", full)
+    run = RunDirectory.claim(str(tmp_path / "out"))
+    with pytest.raises(JobStoppedError, match="no space left"), run:
+        run.begin(MANIFEST)
+    assert [] == names_in(tmp_path)
+
+
+def test_a_committed_file_that_cannot_be_read_back_is_a_stop(tmp_path):
+    """Storage that loses or changes what was committed: the file is named, no traceback."""
+    with RunDirectory.claim(str(tmp_path / "out")) as run:
+        run.begin(MANIFEST)
+        path = run.shard_path(range(3))
+        run.commit_arrow(path, pa.table({"x": [1]}))
+        assert pa.table({"x": [1]}) == run.read_arrow(path)
+        path.write_bytes(b"junk")
+        with pytest.raises(JobStoppedError, match=f"{path.name}: was committed and cannot be read"):
+            run.read_arrow(path)

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from cluster.errors import JobConfigError
+from cluster.errors import JobConfigError, JobStoppedError
 from cluster.session import embedded_cpus, ray_session, refuse_paths_in_package
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -50,6 +51,33 @@ def test_a_cluster_that_does_not_answer_fails_quickly(monkeypatch):
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(JobConfigError, match=f"{address}.*RAY_ADDRESS"), ray_session(1):
+        pass
+
+
+def test_sigterm_while_ray_starts_is_a_stop(monkeypatch):
+    """Ray's own handler would end the process with code 1; ours is back afterwards."""
+
+    def init(**_):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", init)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(JobStoppedError, match="SIGTERM"), ray_session(1):
+        pass
+    assert before == signal.getsignal(signal.SIGTERM)
+
+
+def test_a_ray_that_cannot_start_is_a_stop(monkeypatch):
+    """Full or unwritable temporary folders are the machine's fault: no traceback, exit 75."""
+
+    def init(**_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(JobStoppedError, match=r"No space left.*/tmp"), ray_session(1):
         pass
 
 
