@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from string import Formatter
 from typing import Any
+
+from jinja2 import TemplateRuntimeError
 
 from .template_budget import TemplateBudget, flat_size
 
@@ -13,6 +16,7 @@ _SLOW_FILTERS = frozenset(
     {"dictsort", "groupby", "pprint", "sort", "striptags", "unique", "urlize", "wordwrap"}
 )
 _SLOWNESS = 5
+_DIVIDED_DIGITS = 100_000  # pairs of digits that cost a unit
 _FORMAT_METHODS = frozenset({"format", "format_map"})
 _DIGITS = re.compile(r"\d+")
 
@@ -25,6 +29,8 @@ def operator_cost(budget: TemplateBudget, operator: str, left: object, right: ob
         return (1 + flat_size(left)) * max(right, 0)
     if operator == "*":
         return _product_cost(left, right)
+    if operator in {"//", "%"}:
+        return _quotient_cost(left, right)
     return flat_size(left) + flat_size(right)
 
 
@@ -58,7 +64,9 @@ def filter_cost(budget: TemplateBudget, name: str, value: object, options: Seque
 
 def test_cost(budget: TemplateBudget, values: Sequence[object]) -> int:
     """Bound what a test reads: comparisons look through both values, others at the outside."""
-    return budget.size(*values) if len(values) > 1 else sum(map(flat_size, values))
+    if len(values) < 2:
+        return sum(map(flat_size, values))
+    return budget.size(*values) + _quotient_cost(values[0], values[1])  # divisibleby
 
 
 def _product_cost(left: object, right: object) -> int:
@@ -68,11 +76,19 @@ def _product_cost(left: object, right: object) -> int:
     return flat_size(left) + flat_size(right)
 
 
+def _quotient_cost(left: object, right: object) -> int:
+    """Count the digits, and for long numbers the quadratic time that Python takes to divide."""
+    digits = flat_size(left), flat_size(right)
+    is_long = isinstance(left, int) and isinstance(right, int)
+    return sum(digits) + (digits[0] * digits[1] // _DIVIDED_DIGITS if is_long else 0)
+
+
 def _text_method_cost(
     budget: TemplateBudget, text: str, method: object, args: Sequence[object]
 ) -> int:
     name = getattr(method, "__name__", "")
     if name in _FORMAT_METHODS:
+        _refuse_nested_fields(text)
         return _format_cost(budget, text, args)
     if name == "join" and args:
         return len(text) * (1 + flat_size(args[0]))
@@ -88,6 +104,16 @@ def _format_cost(budget: TemplateBudget, pattern: str, args: Sequence[object]) -
     widths = sum(int(digits[:20]) for digits in _DIGITS.findall(pattern))
     stars = sum(_widths(arg if isinstance(arg, tuple | list) else [arg]) for arg in args)
     return len(pattern) + fields * (budget.size(*args) + stars) + widths
+
+
+def _refuse_nested_fields(pattern: str) -> None:
+    """Refuse ``{:{}}``: the width may lie anywhere in the arguments."""
+    try:
+        specs = [spec or "" for _, _, spec, _ in Formatter().parse(pattern)]
+    except ValueError:
+        return  # no pattern; formatting says so itself
+    if any("{" in spec for spec in specs):
+        raise TemplateRuntimeError(f"a field inside the field of {pattern[:100]!r}; write it out")
 
 
 def _replaced(text: object, old: object, new: object) -> int:
