@@ -132,6 +132,15 @@ class Driver:
         self._tell()
         self._collect_last_reports()
 
+    @property
+    def _standing(self) -> str:
+        """How far the job is, and how much of it a reader of the output folder sees."""
+        in_parts = sum(record.num_rows for record in self.part_records)
+        return (
+            f"{self.totals.num_rows} of {self._num_rows} rows are done, {in_parts} of them in the "
+            f"{len(self.part_records)} finished parts of {display(str(self._run.path))}"
+        )
+
     def write_samples(self) -> None:
         """Write the per-second statistics."""
         self._samples.write()
@@ -139,12 +148,9 @@ class Driver:
     def _turn(self) -> None:
         """Wait a moment, take in what came back, and tell how things stand."""
         if self._stop.name is not None:
-            done = f"{self.totals.num_rows} of {self._num_rows} rows are done"
             # Now: workers take a moment to end, and `ray job stop` gives us three seconds.
-            self._tell(f"{self._stop.name} came, ending the workers; {done}")
-            raise JobStoppedError(
-                f"stopped by {self._stop.name}: {done} and kept in {display(str(self._run.path))}"
-            )
+            self._tell(f"{self._stop.name} came, ending the workers; {self._standing}")
+            raise JobStoppedError(f"stopped by {self._stop.name}: {self._standing}")
         for event in self._pool.poll(_POLL_S):
             self._handle(event)
         self._ask_reports()
@@ -277,7 +283,7 @@ class Driver:
         if limit is not None and self.totals.num_errors > limit:
             raise RowErrorsError(
                 f"{self.totals.num_errors} rows failed, max_errors is {limit}; the first: "
-                f"{self.totals.first_error}; committed rows are kept in {self._run.path}"
+                f"{self.totals.first_error}; {self._standing}"
             )
 
     def _lost(self, worker_id: str, reason: str) -> None:
@@ -288,7 +294,7 @@ class Driver:
         elif num_lost == len(self.workers):
             raise JobStoppedError(
                 f"no worker is left after {num_lost} were lost, the last because of: {reason}; "
-                f"{self.totals.num_rows} of {self._num_rows} rows are done and kept"
+                f"{self._standing}"
             )
 
     def _mark_lost(self, worker_id: str, reason: str) -> None:
