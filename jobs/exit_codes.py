@@ -13,6 +13,7 @@ code  name              meaning
 """
 
 from enum import IntEnum
+from errno import ENOSPC
 
 from cluster.errors import (
     ClusterError,
@@ -51,6 +52,8 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 
 def exit_code_of(error: BaseException) -> ExitCode:
     """The exit code that an exception stands for; INTERNAL when it is none of ours."""
+    if _disk_full(error):
+        return ExitCode.STOPPED
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
@@ -59,4 +62,9 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 def has_message(error: BaseException) -> bool:
     """Whether the error was raised for the user to read; if not, only its traceback helps."""
-    return isinstance(error, ClusterError | WorkerError | KVPoolError | KeyboardInterrupt)
+    ours = isinstance(error, ClusterError | WorkerError | KVPoolError | KeyboardInterrupt)
+    return ours or _disk_full(error)
+
+
+def _disk_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno == ENOSPC

