@@ -11,10 +11,11 @@ NO_PYTHON = tokenmill needs Python 3.11 to 3.14 with the venv module, and none w
 	Install one (python.org; macOS: brew install python@3.13; Debian: apt install python3 python3-venv) \
 	or name it: make demo PYTHON=/path/to/python3
 
-.PHONY: help demo demo-data test check bench clean
+.PHONY: help install demo demo-data test check bench clean
 
 help:
 	@echo 'make demo       install into $(VENV) and run configs/demo.yaml'
+	@echo 'make install    install into $(VENV), no more'
 	@echo 'make test       all tests, in a fresh environment (.venv-test)'
 	@echo 'make check      lint, format, types, import directions'
 	@echo 'make bench      measure the demo model on this machine'
@@ -23,6 +24,8 @@ help:
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tokenmill run configs/demo.yaml --output runs/demo-$$(date +%Y%m%d-%H%M%S)
+
+install: $(VENV)/.installed
 
 demo-data: $(VENV)/.installed
 	$(VENV)/bin/python configs/make_demo_prompts.py
