@@ -41,7 +41,7 @@ def kernel(function: F) -> F:
     """
     dispatcher = numba.njit(**JIT_OPTIONS)(function)
     if isinstance(dispatcher, numba.core.registry.CPUDispatcher):
-        dispatcher._cache = _KernelCache(function)
+        dispatcher._cache = KernelCache(function)
     compiled: F = dispatcher
     return compiled
 
@@ -87,7 +87,7 @@ class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (_ContentLocator,)
 
 
-class _KernelCache(FunctionCache):  # type: ignore[misc]
+class KernelCache(FunctionCache):  # type: ignore[misc]
     """Numba's function cache, where an unusable folder costs compile time and no failure."""
 
     _impl_class = _KernelCacheImpl
