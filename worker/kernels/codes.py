@@ -77,6 +77,18 @@ def load_codes(typingctx: Any, raw: Any, at: Any) -> Any:
 
 
 @intrinsic
+def store_codes(typingctx: Any, out: Any, to: Any, codes: Any) -> Any:
+    """Write sixteen codes to ``out`` (uint8) from ``to``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, offset, lanes = arguments
+        builder.store(lanes, _pointer(context, builder, out, array, offset, _BYTES), align=1)
+        return context.get_dummy_value()
+
+    return types.none(out, types.intp, codes16), codegen
+
+
+@intrinsic
 def field(typingctx: Any, codes: Any, shift: Any, mask: Any) -> Any:
     """``(codes >> shift) & mask`` in each lane."""
 

@@ -28,6 +28,7 @@ from .codes import (
     write_signed,
 )
 from .jit import kernel
+from .k_scales import k_scale_min, q3_k_scale
 
 Raw = NDArray[np.uint8]
 Out = NDArray[np.float32]
@@ -161,35 +162,17 @@ def _q2_k(raw: Raw, out: Out) -> None:
 def _q3_k(raw: Raw, out: Out) -> None:
     """32 bytes of third bits, 64 bytes of 2-bit codes as in Q2_K, 12 bytes of scales, d.
 
-    Scale g has its low four bits in a nibble of byte g % 8 and its high two in byte 8 + g % 4. A
-    third bit that is not set stands for -4, one that is set for 0.
+    A third bit that is not set stands for -4, one that is set for 0.
     """
     for i in range(out.size // 256):
         at, to = i * 110, i * 256
         d = _half(raw[at + 108], raw[at + 109])
         for group in range(16):
-            low = (np.int32(raw[at + 96 + group % 8]) >> (group // 8 * 4)) & 15
-            high = (np.int32(raw[at + 104 + group % 4]) >> (group // 4 * 2)) & 3
-            dl = d * np.float32((low | (high << 4)) - 32)
+            dl = d * np.float32(q3_k_scale(raw, at + 96, group))
             codes = load_codes(raw, at + 32 + group // 8 * 32 + group % 2 * 16)
             thirds = field(load_codes(raw, at + group % 2 * 16), group // 2, 1)
             codes = joined(field(codes, group % 8 // 2 * 2, 3), thirds, 2)
             write_scaled(out, to + group * 16, codes, 4, dl)
-
-
-@kernel
-def _k_scale_min(raw: Raw, at: int, group: int) -> tuple[int, int]:
-    """Unpack 6-bit scale and minimum number ``group`` of 8 from the 12 bytes at ``at``.
-
-    Groups 0 to 3 have them in the low six bits of bytes g and 4 + g. Groups 4 to 7 have the low
-    four in the nibbles of byte 4 + g, the high two at the top of bytes g - 4 and g.
-    """
-    if group < 4:
-        return raw[at + group] & 63, raw[at + 4 + group] & 63
-    low = raw[at + 4 + group]
-    scale = (low & 15) | ((raw[at + group - 4] >> 2) & 48)
-    minimum = (low >> 4) | ((raw[at + group] >> 2) & 48)
-    return scale, minimum
 
 
 @kernel
@@ -200,7 +183,7 @@ def _q4_k(raw: Raw, out: Out) -> None:
         d = _half(raw[at], raw[at + 1])
         dmin = _half(raw[at + 2], raw[at + 3])
         for group in range(8):
-            scale, minimum = _k_scale_min(raw, at + 4, group)
+            scale, minimum = k_scale_min(raw, at + 4, group)
             dl = d * np.float32(scale)
             ml = dmin * np.float32(minimum)
             for half in range(0, 32, 16):
@@ -217,7 +200,7 @@ def _q5_k(raw: Raw, out: Out) -> None:
         d = _half(raw[at], raw[at + 1])
         dmin = _half(raw[at + 2], raw[at + 3])
         for group in range(8):
-            scale, minimum = _k_scale_min(raw, at + 4, group)
+            scale, minimum = k_scale_min(raw, at + 4, group)
             dl = d * np.float32(scale)
             ml = dmin * np.float32(minimum)
             for half in range(0, 32, 16):
