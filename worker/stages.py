@@ -98,6 +98,13 @@ class Stages:
         assert name in STAGE_NAMES, name
         return _RecordedStage(self._records.setdefault(name, StageRecord(name)), self._open)
 
+    def add(self, name: str, seconds: float) -> None:
+        """Record an entry that was timed elsewhere; call it only while recording."""
+        assert name in STAGE_NAMES, name
+        record = self._records.setdefault(name, StageRecord(name))
+        record.calls += 1
+        record.seconds += seconds
+
     def start(self) -> None:
         """Forget what was recorded and record from now on.
 

@@ -8,7 +8,7 @@ no region follows soon.
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 
 import numpy as np
@@ -17,6 +17,7 @@ from .blas_threads import hold_blas_to_one_thread
 from .kernels.spin import wait_for_change
 
 Work = Callable[[int], None]
+Job = Callable[[int], None]
 
 # About 100 us of pauses bridges the Python code between two regions; the yields after that
 # last at most about a millisecond on an idle core.
@@ -43,9 +44,7 @@ class ThreadTeam:
         # Word 0 counts regions begun; word i * _WORD the last region that helper i has finished.
         self._words = np.zeros(threads * _WORD, np.int64)
         self._region = 0
-        self._work: Work | None = None
-        self._items = 0
-        self._counter: Iterator[int] = itertools.count()
+        self._job: Job | None = None
         self._error: BaseException | None = None
         self._parked = 0
         self._closed = False
@@ -64,20 +63,41 @@ class ThreadTeam:
         Raises:
             BaseException: the first exception of an item; items not begun by then are dropped.
         """
-        assert self._work is None, "ThreadTeam.run was called from within a work item"
-        assert not self._closed, "ThreadTeam.run was called after close()"
         if self.threads == 1 or items <= 1:
+            self._assert_free()
             for item in range(items):
                 work(item)
             return
-        self._work, self._items, self._counter = work, items, itertools.count()
+        counter = itertools.count()
+
+        def take_items(thread: int) -> None:
+            # next() on a count is one step under the GIL: no two threads get the same number.
+            for item in counter:
+                if item >= items or self._error is not None:
+                    return
+                work(item)
+
+        self.together(take_items)
+
+    def together(self, job: Job) -> None:
+        """Call job(thread) once on every thread, 0 is the caller's, and return when all are done.
+
+        Raises:
+            BaseException: the first exception of a call.
+        """
+        self._assert_free()
+        self._job = job
         self._begin_region()
-        self._take_items()
+        self._do_job(0)
         self._wait_for_helpers()
-        self._work = None
+        self._job = None
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def _assert_free(self) -> None:
+        assert self._job is None, "ThreadTeam.run was called from within a work item"
+        assert not self._closed, "ThreadTeam.run was called after close()"
 
     def close(self) -> None:
         """End the helper threads. A second call does nothing."""
@@ -107,18 +127,12 @@ class ThreadTeam:
             with self._wake:
                 self._wake.notify_all()
 
-    def _take_items(self) -> None:
-        """Run items until none is left; an exception ends the region and is kept."""
-        work = self._work
-        assert work is not None
+    def _do_job(self, thread: int) -> None:
+        """This thread's call of the job; an exception is kept for the caller of the team."""
+        assert self._job is not None
         try:
-            # next() on a count is one step under the GIL: no two threads get the same number.
-            for item in self._counter:
-                if item >= self._items:
-                    return
-                work(item)
-        except BaseException as error:  # handed to the caller of run()
-            self._items = 0
+            self._job(thread)
+        except BaseException as error:
             if self._error is None:
                 self._error = error
 
@@ -138,7 +152,7 @@ class ThreadTeam:
             seen = self._region
             if self._closed:
                 return
-            self._take_items()
+            self._do_job(helper)
             self._words[helper * _WORD] = seen
 
     def _park(self, seen: int) -> None:

@@ -41,11 +41,11 @@ def gated_activation(
     assert gate_up.shape == (tokens, 2 * width), (gate_up.shape, out.shape)
     linear = np.float32(-1.0) if activation == "silu" else _GELU_LINEAR
     cubic = np.float32(0.0) if activation == "silu" else _GELU_CUBIC
-    _gated(flat(gate_up), flat(out), tokens, width, linear, cubic)
+    gated(flat(gate_up), flat(out), tokens, width, linear, cubic)
 
 
 @kernel
-def _gated(
+def gated(
     gate_up: NDArray[np.float32],
     out: NDArray[np.float32],
     tokens: int,

@@ -127,3 +127,14 @@ def call_native(typingctx: Any, address: Any, arguments: Any) -> Any:
 def call_native_once(address: int, arguments: tuple[int, ...]) -> None:
     """Call the C function at `address`, from Python."""
     call_native(address, arguments)
+
+
+@kernel
+def real(address: int, index: int) -> np.float32:
+    """Element `index` of the int64 words at `address`, which holds the bits of a float32."""
+    return np.uint32(word(address, index)).view(np.float32)
+
+
+def real_word(value: float) -> int:
+    """The word that `real` reads as that float32 value."""
+    return int(np.float32(value).view(np.uint32))

@@ -56,19 +56,27 @@ def _rms_norm(
     for t in range(tokens):
         for v in range(vectors):
             start = t * columns + first_column + v * width
-            mean = _sum_of_squares(x, start, width) / np.float32(width)
-            # Squares that overflow would make zeros of the vector, and text of the zeros.
-            root = np.sqrt(mean + eps) if mean < np.inf else np.float32(np.nan)
-            scale = splat8(np.float32(1.0) / root)
-            whole = width // 8 * 8
-            for i in range(0, whole, 8):
-                scaled = mul8(load8(x, start + i), scale)
-                store8(out, start + i, mul8(scaled, load8(weight, i)))
-            if whole < width:
-                rest = width - whole
-                scaled = mul8(load_part(x, start + whole, rest), scale)
-                scaled = mul8(scaled, load_part(weight, whole, rest))
-                store_part(out, start + whole, rest, scaled)
+            stop = start + width
+            normalize_row(x[start:stop], weight, out[start:stop], eps)
+
+
+@kernel
+def normalize_row(
+    x: NDArray[np.float32], weight: NDArray[np.float32], out: NDArray[np.float32], eps: np.float32
+) -> None:
+    """Normalise one vector; shapes: x, weight and out [width]; out may be x."""
+    width = x.size
+    mean = _sum_of_squares(x, 0, width) / np.float32(width)
+    # Squares that overflow would make zeros of the vector, and text of the zeros.
+    root = np.sqrt(mean + eps) if mean < np.inf else np.float32(np.nan)
+    scale = splat8(np.float32(1.0) / root)
+    whole = width // 8 * 8
+    for i in range(0, whole, 8):
+        store8(out, i, mul8(mul8(load8(x, i), scale), load8(weight, i)))
+    if whole < width:
+        rest = width - whole
+        scaled = mul8(load_part(x, whole, rest), scale)
+        store_part(out, whole, rest, mul8(scaled, load_part(weight, whole, rest)))
 
 
 @kernel

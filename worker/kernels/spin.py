@@ -31,7 +31,7 @@ def _load_acquire(typingctx: Any, words: Any, index: Any) -> Any:
 
 
 @intrinsic
-def _pause(typingctx: Any) -> Any:
+def pause(typingctx: Any) -> Any:
     """Tell the core that it spins; a CPU without such a hint does nothing."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -52,7 +52,7 @@ def _pause(typingctx: Any) -> Any:
 
 
 @intrinsic
-def _offer_core(typingctx: Any) -> Any:
+def offer_core(typingctx: Any) -> Any:
     """sched_yield: let another thread have the core."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -81,9 +81,9 @@ def wait_for_change(
     for _ in range(pauses):
         if _load_acquire(words, index) != seen:
             return True
-        _pause()
+        pause()
     for _ in range(yields):
         if _load_acquire(words, index) != seen:
             return True
-        _offer_core()
+        offer_core()
     return False

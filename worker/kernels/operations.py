@@ -1,0 +1,164 @@
+"""The compiled loop that takes a team of threads through a list of operations.
+
+An operation is a task (see `native`) with its arguments and a number of items. Every thread of the
+team runs `run_operations` at the same time: items are claimed from a shared counter, and a barrier
+stands between an operation and the next. No thread enters Python in between.
+
+A thread that waits at a barrier spins for a while, then offers its core to others, and at last
+sleeps a little between looks: when another process takes a core, the team slows down softly.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .jit import kernel
+from .native import call_native, word
+from .spin import offer_core, pause
+
+# An operation is four int64 words.
+TASK, ARGUMENTS, ITEMS, ITEMS_WORD = range(4)
+OPERATION_WORDS = 4
+
+# The team's shared words, two cache lines apart so that no two share one.
+_COUNTER, _ARRIVED, _GENERATION = 0, 16, 32
+SHARED_WORDS = 48
+
+_PAUSES = 4000  # some 100 us: longer than most operations
+_YIELDS = 200
+_SLEEP_MICROSECONDS = 50
+
+_INT32 = ir.IntType(32)
+_INT64 = ir.IntType(64)
+
+
+def _pointer(builder: ir.IRBuilder, address: Any, index: Any) -> Any:
+    return builder.gep(builder.inttoptr(address, _INT64.as_pointer()), [index])
+
+
+@intrinsic
+def _fetch_add(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
+    """Add to a word atomically; gives what it was before."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(builder, *arguments[:2])
+        return builder.atomic_rmw("add", pointer, arguments[2], "acq_rel")
+
+    return types.int64(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _load(typingctx: Any, address: Any, index: Any) -> Any:
+    """Read a word that other threads write."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, *arguments), "acquire", 8)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def _store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write a word that other threads read."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(builder, *arguments[:2])
+        builder.store_atomic(arguments[2], pointer, "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _sleep(typingctx: Any, microseconds: Any) -> Any:
+    """usleep: let the core go for a while."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function_type = ir.FunctionType(_INT32, [_INT32])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "usleep")
+        builder.call(function, arguments)
+        return context.get_dummy_value()
+
+    return types.none(types.int32), codegen
+
+
+@intrinsic
+def _nanoseconds(typingctx: Any, clock: Any) -> Any:
+    """clock_gettime: nanoseconds on a clock of the operating system."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        timespec = ir.ArrayType(_INT64, 2)
+        place = cgutils.alloca_once(builder, timespec)
+        function_type = ir.FunctionType(_INT32, [_INT32, timespec.as_pointer()])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "clock_gettime")
+        builder.call(function, [builder.trunc(arguments[0], _INT32), place])
+        value = builder.load(place)
+        seconds = builder.mul(builder.extract_value(value, 0), ir.Constant(_INT64, 10**9))
+        return builder.add(seconds, builder.extract_value(value, 1))
+
+    return types.int64(types.int64), codegen
+
+
+@kernel
+def run_operations(
+    operations: int, count: int, header: int, shared: int, thread: int, threads: int, clock: int,
+    times: int,
+) -> None:  # fmt: skip
+    """Take one thread of a team through all operations.
+
+    Args:
+        operations: address of [count, OPERATION_WORDS] int64: task address, arguments address,
+            number of items, and the index of the header word that holds the number instead (or -1).
+        count: operations.
+        header: address of the step's int64 words.
+        shared: address of SHARED_WORDS int64 words, all 0 at first, left ready for another run.
+        thread: index of this thread, 0 to threads - 1.
+        threads: threads in the team; each of them must call this.
+        clock: id of the clock that `times` are taken from.
+        times: address of [count] int64: thread 0 adds the nanoseconds each operation took.
+    """
+    begin = _nanoseconds(clock) if thread == 0 else 0
+    for i in range(count):
+        at = OPERATION_WORDS * i
+        task, arguments = word(operations, at + TASK), word(operations, at + ARGUMENTS)
+        items, items_word = word(operations, at + ITEMS), word(operations, at + ITEMS_WORD)
+        if items_word >= 0:
+            items = word(header, items_word)
+        if threads == 1 or items == 1:
+            for item in range(items if thread == 0 else 0):
+                call_native(task, (header, arguments, item, thread))
+        else:
+            item = _fetch_add(shared, _COUNTER, 1)
+            while item < items:
+                call_native(task, (header, arguments, item, thread))
+                item = _fetch_add(shared, _COUNTER, 1)
+        if threads > 1:
+            _barrier(shared, threads)
+        if thread == 0:
+            now = _nanoseconds(clock)
+            _store(times, i, _load(times, i) + now - begin)
+            begin = now
+
+
+@kernel
+def _barrier(shared: int, threads: int) -> None:
+    """Wait until all threads are here; the last one puts the counter of items back to 0."""
+    generation = _load(shared, _GENERATION)
+    if _fetch_add(shared, _ARRIVED, 1) == threads - 1:
+        _store(shared, _ARRIVED, 0)
+        _store(shared, _COUNTER, 0)
+        _store(shared, _GENERATION, generation + 1)
+        return
+    for _ in range(_PAUSES):
+        if _load(shared, _GENERATION) != generation:
+            return
+        pause()
+    for _ in range(_YIELDS):
+        if _load(shared, _GENERATION) != generation:
+            return
+        offer_core()
+    while _load(shared, _GENERATION) == generation:
+        _sleep(_SLEEP_MICROSECONDS)
