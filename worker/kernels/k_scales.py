@@ -22,7 +22,7 @@ def k_scale_min(raw: NDArray[np.uint8], at: int, group: int) -> tuple[int, int]:
 
 
 @kernel
-def q3_k_scale(raw: NDArray[np.uint8], at: int, group: int) -> int:
+def q3_k_scale(raw: NDArray[np.uint8], at: int, group: int) -> np.int32:
     """Unpack scale number ``group`` of 16 of Q3_K from the bytes at ``at``: -32 to 31.
 
     It has its low four bits in a nibble of byte g % 8 and its high two in byte 8 + g % 4.
