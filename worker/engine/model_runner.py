@@ -3,10 +3,10 @@
 from collections.abc import Sequence as Chunks
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvpool import FREED, BlockTables, KVCache
 from worker.models.batch import Batch
+from worker.models.logits import Logits
 from worker.models.model import Model
 
 from .scheduler import ScheduledChunk
@@ -38,8 +38,8 @@ class ModelRunner:
         self._tables = np.empty((G, S, 0), np.int32)
         self._filled = np.zeros((G, S), np.int64)  # columns of each row that hold block ids
 
-    def run(self, chunks: Chunks[ScheduledChunk]) -> NDArray[np.float32]:
-        """Logits ``[R, vocab]`` of the chunks that sample, in their order."""
+    def run(self, chunks: Chunks[ScheduledChunk]) -> Logits:
+        """Logits of the chunks that sample, in their order."""
         return self._model.forward(self._batch(chunks), self._kv)
 
     def _batch(self, chunks: Chunks[ScheduledChunk]) -> Batch:
@@ -49,11 +49,13 @@ class ModelRunner:
             self._fill_tables(s, chunk.sequence.tables)
         self._fill_slots(T)
         last = self._query_start[1 : S + 1] - 1
+        sampling = [chunk.sequence.params for chunk in chunks if chunk.samples]
         return Batch(
             token_ids=self._token_ids[:T],
             positions=self._positions[:T],
             query_start=self._query_start[: S + 1],
             logit_rows=last[[chunk.samples for chunk in chunks]],
+            keep_logits=np.array([params.needs_logits for params in sampling], np.bool_),
             slots=tuple(slots[:T] for slots in self._slots),
             block_tables=tuple(tables[:S] for tables in self._tables),
         )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.kernels.sampling import pick, softmax_weights
+from worker.models.logits import Logits
 
 from .completion import TokenLogprobs
 from .draws import uniform
@@ -37,24 +38,20 @@ class Sampler:
         """Prepare for logits of that many tokens; logits past them are padding."""
         self._weights = np.empty(vocab_size, np.float64)
 
-    def sample(self, logits: NDArray[np.float32], sequences: Rows[Sequence]) -> list[Sample | None]:
+    def sample(self, logits: Logits, sequences: Rows[Sequence]) -> list[Sample | None]:
         """One sample a row.
 
         Args:
-            logits: float32 ``[R, vocab or more]``, each row contiguous.
+            logits: of R rows, kept where the sequence's parameters need them.
             sequences: the R sequences the rows belong to.
 
         Returns:
             R samples; None where the row's logits are not finite, or penalties make them so.
         """
-        logits = logits[:, : self._weights.size]
-        # A NaN or an infinity anywhere in a row shows in its sum: one pass, nothing allocated.
-        with np.errstate(invalid="ignore", over="ignore"):
-            sound = np.isfinite(logits.sum(axis=1))
-        greedy = logits.argmax(axis=1)  # the lowest id among equals
+        rows, best = logits.rows[:, : self._weights.size], logits.best_token.tolist()
         return [
-            self._sample_row(row, sequence, int(token)) if fine or np.isfinite(row).all() else None
-            for row, sequence, token, fine in zip(logits, sequences, greedy, sound, strict=True)
+            None if token < 0 else self._sample_row(row, sequence, token)
+            for row, sequence, token in zip(rows, sequences, best, strict=True)
         ]
 
     def _sample_row(

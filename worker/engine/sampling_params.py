@@ -122,6 +122,11 @@ class SamplingParams:
         """Whether logits depend on the tokens so far beyond the model."""
         return (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0, 0, 1)
 
+    @property
+    def needs_logits(self) -> bool:
+        """Whether sampling looks at more than the most likely token."""
+        return self.temperature > 0 or self.logprobs is not None or self.has_penalties
+
 
 assert tuple(_CHECKS) == tuple(field.name for field in fields(SamplingParams))
 

@@ -17,6 +17,7 @@ class Batch:
         query_start: int32 [S + 1]: sequence s owns tokens query_start[s] to query_start[s + 1]; its
             length so far is the position of its last token + 1.
         logit_rows: int32 [R]: indices into the T tokens.
+        keep_logits: bool [R]: whether all logits of the row are needed, not its best token alone.
         slots: per layer group int64 [T]: block * block_size + offset where a token's K/V go.
         block_tables: per layer group int32 [S, max_blocks]: column j names the pool block that
             holds positions j * block_size to (j + 1) * block_size; -1 where none is held, which is
@@ -27,6 +28,7 @@ class Batch:
     positions: NDArray[np.int32]
     query_start: NDArray[np.int32]
     logit_rows: NDArray[np.int32]
+    keep_logits: NDArray[np.bool_]
     slots: Sequence[NDArray[np.int64]]
     block_tables: Sequence[NDArray[np.int32]]
 
@@ -59,6 +61,8 @@ class Batch:
         assert _within(self.token_ids, vocab_size), "a token id outside the vocabulary"
         assert _within(self.positions, num_positions), "a position past the rotary tables"
         assert _within(self.logit_rows, tokens), "a logit row outside the batch"
+        assert self.keep_logits.dtype == np.bool_, self.keep_logits.dtype
+        assert self.keep_logits.shape == self.logit_rows.shape, self.keep_logits.shape
         assert len(self.slots) == len(self.block_tables) == len(num_slots), len(num_slots)
         for slots, table, count in zip(self.slots, self.block_tables, num_slots, strict=True):
             assert slots.dtype == np.int64, slots.dtype

@@ -10,6 +10,7 @@ from .key_reader import KeyReader
 
 EMBEDDING = "token_embd.weight"
 OUTPUT = "output.weight"
+_TOKENS = "tokenizer.ggml.tokens"
 
 RopeLayout = Literal["pairs", "halves"]
 
@@ -45,6 +46,7 @@ class ModelConfig:
         num_kv_heads: key and value heads; divides num_heads.
         head_dim: values of a head.
         vocab_size: rows of the embedding, and logits of a token.
+        num_tokens: tokens of the tokenizer; rows and logits past them are padding.
         context_length: most positions the model was made for.
         rms_norm_eps: added under the root of a norm.
         rope: rotary embedding of layers with full attention.
@@ -65,6 +67,7 @@ class ModelConfig:
     num_kv_heads: int
     head_dim: int
     vocab_size: int
+    num_tokens: int
     context_length: int
     rms_norm_eps: float
     rope: RopeConfig
@@ -112,6 +115,7 @@ def base_config(gguf: GGUFFile, rope_layout: RopeLayout) -> ModelConfig:
     num_heads = keys.layer_size("attention.head_count", num_layers)
     hidden_size = keys.positive("embedding_length")
     head_dim = _head_dim(keys, hidden_size, num_heads)
+    vocab_size = _vocab_size(gguf, hidden_size)
     return ModelConfig(
         architecture=keys.architecture,
         num_layers=num_layers,
@@ -120,7 +124,8 @@ def base_config(gguf: GGUFFile, rope_layout: RopeLayout) -> ModelConfig:
         num_heads=num_heads,
         num_kv_heads=_num_kv_heads(keys, num_layers, num_heads),
         head_dim=head_dim,
-        vocab_size=_vocab_size(gguf, hidden_size),
+        vocab_size=vocab_size,
+        num_tokens=gguf.metadata.array_length(_TOKENS) or vocab_size,
         context_length=keys.positive("context_length"),
         rms_norm_eps=keys.number_between("attention.layer_norm_rms_epsilon", 0.0, 1.0),
         rope=_rope(keys, head_dim, rope_layout),
@@ -203,7 +208,7 @@ def _num_kv_heads(keys: KeyReader, num_layers: int, num_heads: int) -> int:
 
 def _vocab_size(gguf: GGUFFile, hidden_size: int) -> int:
     """Rows of the embedding, at least one for each token of the tokenizer."""
-    tokens = gguf.metadata.array("tokenizer.ggml.tokens", None)
+    tokens = gguf.metadata.array(_TOKENS, None)
     embedding = gguf.tensor(EMBEDDING)
     found = embedding.shape
     rows = embedding.rows if len(found) <= 2 and found[-1] == hidden_size else None
@@ -213,7 +218,7 @@ def _vocab_size(gguf: GGUFFile, hidden_size: int) -> int:
         raise AssertionError("the shape differs from the one expected")
     if tokens is not None and len(tokens) > rows:
         raise GGUFError(
-            f"{gguf.path}: tokenizer.ggml.tokens has {len(tokens)} tokens, but {EMBEDDING} has only"
+            f"{gguf.path}: {_TOKENS} has {len(tokens)} tokens, but {EMBEDDING} has only"
             f" {rows} rows: the last tokens have no embedding; convert the model again after "
             "resizing its embedding"
         )

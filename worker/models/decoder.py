@@ -14,6 +14,7 @@ from worker.thread_team import ThreadTeam
 from .batch import Batch
 from .config import ModelConfig
 from .loader import Loader
+from .logits import Logits
 from .rotary import RotaryEmbedding
 from .step import Step
 from .workspace import Workspace
@@ -67,7 +68,7 @@ class Decoder:
         self._stages = stages
         loader.finish()
 
-    def forward(self, batch: Batch, kv: KVCache) -> NDArray[np.float32]:
+    def forward(self, batch: Batch, kv: KVCache) -> Logits:
         """Compute a step, see `Model.forward`.
 
         A row with numbers that are not finite is the sampler's to refuse, not NumPy's to warn of.
@@ -75,7 +76,7 @@ class Decoder:
         with np.errstate(over="ignore", invalid="ignore"):
             return self._forward(batch, kv)
 
-    def _forward(self, batch: Batch, kv: KVCache) -> NDArray[np.float32]:
+    def _forward(self, batch: Batch, kv: KVCache) -> Logits:
         step = self._begin(batch, kv)
         with self._stages.stage("embedding") as record:
             x = self._embedding(batch.token_ids, step.array("x", self.config.hidden_size))

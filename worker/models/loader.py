@@ -53,6 +53,7 @@ class Loader:
         """
         self.config = config
         self._gguf = gguf
+        self._team = team
         self._weights = Weights(gguf, config)
         layers = [self._weights.layer(layer) for layer in range(config.num_layers)]
         head = self._weights.head(max(unit.n_bytes for unit in layers))
@@ -113,7 +114,7 @@ class Loader:
         """Final norm and output head, which may be the embedding."""
         weight = self._weights.vector("output_norm.weight", self.config.hidden_size)
         slices = [F32Linear(self.cache, unit, 0, self.matmul) for unit in self._head_units]
-        return OutputHead(weight, slices, self.config)
+        return OutputHead(weight, slices, self.config, self._team)
 
     def finish(self) -> None:
         """Check that the file holds nothing that was not asked for.

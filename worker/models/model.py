@@ -2,14 +2,12 @@
 
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kvpool import KVCache, LayerGroup
 from worker.dequant_cache import DequantCache
 
 from .batch import Batch
 from .config import ModelConfig
+from .logits import Logits
 
 
 class Model(Protocol):
@@ -30,7 +28,7 @@ class Model(Protocol):
     numerics: str
     dequant_cache: DequantCache
 
-    def forward(self, batch: Batch, kv: KVCache) -> NDArray[np.float32]:
+    def forward(self, batch: Batch, kv: KVCache) -> Logits:
         """Compute a step: write the batch's keys and values, give the logits asked for.
 
         Args:
@@ -38,6 +36,6 @@ class Model(Protocol):
             kv: the pool of all sequences in flight.
 
         Returns:
-            float32 [R, vocab_size], a row for each of batch.logit_rows; overwritten by the next
-            step.
+            Those of batch.logit_rows, with at least the rows of batch.keep_logits kept;
+            overwritten by the next step.
         """

@@ -13,6 +13,7 @@ from kvpool import LayerGroup
 from worker.engine.completion import Completion
 from worker.engine.sampler import Sampler
 from worker.errors import RowError
+from worker.models.logits import Logits
 from worker.tokenizer.detokenizer import Detokenizer
 
 from .sequences import byte_piece, make_sequence
@@ -34,6 +35,14 @@ def logits_of(tokens):
     logits = np.random.default_rng(state).normal(0, 2, VOCAB).astype(np.float32)
     logits[128:256] = -20  # text stays ASCII
     return logits
+
+
+def whole(rows, vocab=None):
+    """Logits of which every row is kept, from float32 [R, vocab or more]."""
+    best = np.array([row[:vocab].argmax() for row in rows], np.int32)
+    values = rows[range(len(rows)), best]
+    sound = np.isfinite(rows[:, :vocab]).all(1)
+    return Logits(rows, np.ones(len(rows), bool), np.where(sound, best, -1).astype("i4"), values)
 
 
 class FakeModel:
@@ -61,7 +70,7 @@ class FakeModel:
         rows = [
             self._row(batch, kv, ends[row], batch.positions[row] + 1) for row in batch.logit_rows
         ]
-        return np.array(rows, np.float32).reshape(-1, VOCAB)
+        return whole(np.array(rows, np.float32).reshape(-1, VOCAB))
 
     def _row(self, batch, kv, s, length):
         full = _history(kv.keys[0][0], batch.block_tables[0][s], 0, length)
@@ -115,7 +124,7 @@ def one_at_a_time(request, context=64, logits=logits_of, job_seed=0) -> Completi
     )
     while True:
         row = logits(sequence.token_ids)
-        (sample,) = Sampler(VOCAB).sample(row[None], [sequence])
+        (sample,) = Sampler(VOCAB).sample(whole(row[None]), [sequence])
         ending = sequence.append(sample.token_id, sample.logprobs)
         if ending is not None:
             return sequence.completion(ending, 0.0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from worker.engine.draws import uniform
 from worker.engine.sampler import Sampler, penalised
 
+from .fake_model import whole
 from .sequences import make_sequence
 
 QRS = np.log(np.array([0.5, 0.3, 0.2], np.float32))
@@ -18,7 +19,7 @@ QRS = np.log(np.array([0.5, 0.3, 0.2], np.float32))
 
 def _sample(logits, *sequences):
     logits = np.ascontiguousarray(np.atleast_2d(np.asarray(logits, np.float32)))
-    return [s and s.token_id for s in Sampler(logits.shape[1]).sample(logits, sequences)]
+    return [s and s.token_id for s in Sampler(logits.shape[1]).sample(whole(logits), sequences)]
 
 
 def _vocabulary(size=300):
@@ -124,9 +125,9 @@ def test_row_alone_equals_row_in_a_batch(rows, seed):
     logits = np.random.default_rng(seed).normal(0, 3, (len(rows), 301)).astype(np.float32)
     sampler = Sampler(301)
     sequences = [make_sequence((5, 6, 7, 5), **row) for row in rows]
-    batch = sampler.sample(logits, sequences)
+    batch = sampler.sample(whole(logits), sequences)
     alone = [
-        sampler.sample(logits[i : i + 1].copy(), [sequence])[0]
+        sampler.sample(whole(logits[i : i + 1].copy()), [sequence])[0]
         for i, sequence in enumerate(sequences)
     ]
     assert batch == alone
@@ -179,7 +180,7 @@ def test_logprobs_are_the_models_own():
     """Before temperature, penalties and filters; the most likely first, lowest id in a tie."""
     logits = np.log(np.array([[0.1, 0.4, 0.4, 0.1]], np.float32))
     sequence = make_sequence((1,), logprobs=3, temperature=0, repetition_penalty=50)
-    (sample,) = Sampler(4).sample(logits, [sequence])
+    (sample,) = Sampler(4).sample(whole(logits), [sequence])
     assert sample.token_id == 2
     assert sample.logprobs.token_id == 2
     assert sample.logprobs.logprob == pytest.approx(math.log(0.4), abs=1e-6)
@@ -191,7 +192,7 @@ def test_more_logprobs_than_tokens():
     """K above the vocabulary gives the whole vocabulary, 0 the sampled token alone."""
     logits = np.zeros((2, 3), np.float32)
     rows = [make_sequence(logprobs=50), make_sequence(logprobs=0)]
-    first, second = Sampler(3).sample(logits, rows)
+    first, second = Sampler(3).sample(whole(logits), rows)
     assert [i for i, _ in first.logprobs.top] == [0, 1, 2]
     assert (second.logprobs.top, second.logprobs.logprob) == ((), first.logprobs.logprob)
 
@@ -215,7 +216,7 @@ def test_large_finite_logits_are_sound():
 
 def test_no_row_is_an_empty_answer():
     """A step in which nothing samples asks for nothing."""
-    assert Sampler(5).sample(np.empty((0, 5), np.float32), []) == []
+    assert Sampler(5).sample(whole(np.empty((0, 5), np.float32)), []) == []
 
 
 @pytest.mark.parametrize("padding", [50.0, math.nan, math.inf])
@@ -237,7 +238,7 @@ def test_embedding_rows_without_a_token_are_never_sampled(padding, params):
     logits = np.random.default_rng(0).normal(0, 2, (30, 40)).astype(np.float32)
     padded = np.hstack([logits, np.full((30, 8), padding, np.float32)])
     rows = [make_sequence([3, 5], seed=seed, **params) for seed in range(30)]
-    assert Sampler(40).sample(padded, rows) == Sampler(40).sample(logits, rows)
+    assert Sampler(40).sample(whole(padded, 40), rows) == Sampler(40).sample(whole(logits), rows)
 
 
 @pytest.mark.parametrize("temperature", [0, 1])

@@ -49,11 +49,12 @@ class Feeder:
         starts = np.cumsum([0] + [len(ids) for ids in parts.values()]).astype(np.int32)
         ids = np.concatenate([np.array(ids, np.int32) for ids in parts.values()])
         rows = np.arange(len(ids)) if logit_rows is None else np.array(logit_rows)
-        return Batch(ids, position, starts, rows.astype(np.int32), slots, tables)
+        keep = np.ones(len(rows), np.bool_)
+        return Batch(ids, position, starts, rows.astype(np.int32), keep, slots, tables)
 
     def step(self, parts, logit_rows=None):
         """Feed {sequence: next ids}; logits of the rows asked for, a copy."""
-        logits = self.model.forward(self.batch(parts, logit_rows), self.kv).copy()
+        logits = self.model.forward(self.batch(parts, logit_rows), self.kv).rows.copy()
         for sequence, ids in parts.items():
             self.lengths[sequence] += len(ids)
         return logits
