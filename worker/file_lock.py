@@ -1,27 +1,87 @@
 """A lock between the processes of one machine."""
 
+import contextlib
 import fcntl
 import logging
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 _log = logging.getLogger(__name__)
 
 
+NOTICE_AFTER_S = 3.0
+"""How long a wait goes on without a word."""
+
+
 @contextmanager
-def file_lock(path: Path) -> Iterator[None]:
+def file_lock(path: Path, purpose: str = "to be alone") -> Iterator[None]:
     """Hold the lock file exclusively; waits for the process that holds it.
+
+    A wait of some seconds is told once, with the process and its purpose (``to ...``).
 
     The system lets go of the lock when its holder ends in whatever way, so a file left behind
     blocks nobody. The file stays: removing it would let two processes lock different files of
     one name.
+
+    Raises:
+        OSError: the folder cannot be written to, or its disk knows no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
+    with path.open("a+b", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _log.info("waiting for another process that holds %s", path)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _wait(file, path, purpose)
+        _sign(file)
         yield
+
+
+def _wait(file: IO[bytes], path: Path, purpose: str) -> None:
+    notice = threading.Timer(NOTICE_AFTER_S, _tell, (path, purpose))
+    notice.daemon = True
+    notice.start()
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    finally:
+        notice.cancel()
+
+
+def _tell(path: Path, purpose: str) -> None:
+    holder = path.read_text(errors="replace")
+    process = f"process {holder}" if holder else "another process"
+    _log.warning("waiting for %s, which holds %s %s", process, path, purpose)
+
+
+def _sign(file: IO[bytes]) -> None:
+    """Write down which process holds the lock."""
+    with contextlib.suppress(OSError):  # on a full disk others wait for "another" process
+        file.truncate(0)
+        file.write(str(os.getpid()).encode())
+
+
+def hold_shared(file: IO[Any]) -> None:
+    """Say that an open file is in use, for as long as it, or a map of it, is open.
+
+    Waits while another process has it exclusively.
+
+    Raises:
+        OSError: the file lies on a disk that knows no locks.
+    """
+    fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def hold_exclusive(file: IO[Any]) -> bool:
+    """Take an open file for oneself until it is closed; False when anybody has it in use.
+
+    Raises:
+        OSError: the file lies on a disk that knows no locks.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,5 +1,6 @@
 """The lock between processes."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -44,4 +45,24 @@ def test_a_killed_holder_leaves_no_lock(tmp_path):
     holder.communicate()
     assert (tmp_path / "lock").exists()
     with file_lock(tmp_path / "lock"):
+        pass
+
+
+def test_a_long_wait_is_told(tmp_path, monkeypatch, caplog):
+    """After a while a waiting process names the one it waits for; a short wait is quiet."""
+    path = tmp_path / "lock"
+    for limit, told in ((0.01, 1), (60.0, 0)):
+        monkeypatch.setattr("worker.file_lock.NOTICE_AFTER_S", limit)
+        caplog.clear()
+        waiter = threading.Thread(target=_take, args=(path,))
+        with file_lock(path):
+            waiter.start()
+            waiter.join(timeout=0.3)
+        waiter.join()
+        words = f"waiting for process {os.getpid()}, which holds {path} to fetch a model"
+        assert [words] * told == [record.message for record in caplog.records]
+
+
+def _take(path):
+    with file_lock(path, "to fetch a model"):
         pass
