@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 _log = logging.getLogger(__name__)
 
@@ -61,27 +61,3 @@ def _sign(file: IO[bytes]) -> None:
     with contextlib.suppress(OSError):  # on a full disk others wait for "another" process
         file.truncate(0)
         file.write(str(os.getpid()).encode())
-
-
-def hold_shared(file: IO[Any]) -> None:
-    """Say that an open file is in use, for as long as it, or a map of it, is open.
-
-    Waits while another process has it exclusively.
-
-    Raises:
-        OSError: the file lies on a disk that knows no locks.
-    """
-    fcntl.flock(file, fcntl.LOCK_SH)
-
-
-def hold_exclusive(file: IO[Any]) -> bool:
-    """Take an open file for oneself until it is closed; False when anybody has it in use.
-
-    Raises:
-        OSError: the file lies on a disk that knows no locks.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
