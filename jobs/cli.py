@@ -154,6 +154,27 @@ def inspect(model: opt.ModelArgument, output_format: opt.TableOrJson = "table") 
 
 
 @app.command(cls=Verb)
+def perplexity(
+    model: opt.ModelArgument,
+    text_file: Annotated[
+        Path, typer.Argument(metavar="TEXT-FILE", help="A UTF-8 text.", show_default=False)
+    ],
+    context: Annotated[
+        int | None,
+        typer.Option(help="Tokens of a window; by default 2048, or the model's context if less."),
+    ] = None,
+    compute: opt.Compute = None,
+    threads: opt.Threads = None,
+    output_format: opt.TextOrJson = "text",
+) -> None:
+    """Score a text: how well the model, in a compute mode, predicts it."""
+    from .perplexity import print_perplexity
+
+    engine = opt.given(compute=compute, threads=threads)
+    print_perplexity(model, text_file, context, engine, output_format)
+
+
+@app.command(cls=Verb)
 def bench(
     model: opt.ModelArgument,
     npp: Annotated[str, typer.Option(help="Prompt tokens a sequence, comma-separated.")] = "128",

@@ -25,6 +25,10 @@ Sha256 = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads to compute with; all cores by default.")
 ]
+Compute = Annotated[
+    Literal["f32"] | None,
+    typer.Option(help="Arithmetic of the weights; docs/options.md says what each is."),
+]
 MaxModelLen = Annotated[
     int | None,
     typer.Option(min=1, help="Most tokens of prompt and completion; the model's by default."),

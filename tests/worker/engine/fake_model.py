@@ -66,9 +66,10 @@ class FakeModel:
             blocks, offsets = np.divmod(batch.slots[g], kv.block_size)
             keys[:, blocks, 0, offsets, 0] = batch.token_ids
             keys[:, blocks, 0, offsets, 1] = batch.positions
-        ends = dict(zip(batch.query_start[1:] - 1, range(len(batch.query_start) - 1), strict=True))
+        owners = np.searchsorted(batch.query_start, batch.logit_rows, side="right") - 1
         rows = [
-            self._row(batch, kv, ends[row], batch.positions[row] + 1) for row in batch.logit_rows
+            self._row(batch, kv, s, batch.positions[row] + 1)
+            for s, row in zip(owners, batch.logit_rows, strict=True)
         ]
         return whole(np.array(rows, np.float32).reshape(-1, VOCAB))
 
