@@ -15,6 +15,7 @@ from worker.engine.engine import Engine
 from worker.errors import EngineConfigError
 from worker.model_source import fetch_model
 
+from .bench_curve import curve_lines, falls
 from .bench_measure import measure, warm_up
 from .bench_plan import NO_BOUND, BenchPlan, Case
 from .blas_bound import BlasStep
@@ -34,10 +35,13 @@ def run_bench(model: str, plan: BenchPlan, output_format: str) -> None:
     for layers in plan.cache_layers:
         numerics, lines = _under_bound(path, plan, layers)
         results += lines
+    compute = engine_config(plan, None).compute
     if output_format == "json":
-        print(json.dumps({"numerics": numerics, "results": results}, indent=2))
+        about = {"compute": compute, "numerics": numerics}
+        print(json.dumps(about | {"results": results, "falls": falls(results)}, indent=2))
     else:
-        print(*_table(results), f"numerics: {numerics}", sep="\n")
+        print(*_table(results), *curve_lines(results), "", sep="\n")
+        print(f"compute: {compute}", f"numerics: {numerics}", sep="\n")
 
 
 @contextmanager
@@ -50,7 +54,7 @@ def bench_engine(path: Path, plan: BenchPlan, cache_layers: int | None) -> Itera
     engine = Engine.from_gguf(path, engine_config(plan, cache_layers))
     try:
         check_context(engine, plan)
-        warm_up(engine)
+        warm_up(engine, plan.max_num_seqs)
         yield engine
     finally:
         engine.close()

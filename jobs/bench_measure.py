@@ -57,9 +57,13 @@ class Measurement:
         return 1000 * median(self.blas_steps) if self.blas_steps else None
 
 
-def warm_up(engine: Engine) -> None:
-    """Have kernels compiled and weights dequantised before anything is timed."""
-    engine.generate(_requests(engine, Case(pp=16, tg=2, b=1), 2))
+def warm_up(engine: Engine, most_sequences: int) -> None:
+    """Have kernels compiled and weights dequantised before anything is timed.
+
+    Kernels may differ for one row and for many, so both run.
+    """
+    for b in sorted({1, most_sequences}):
+        engine.generate(_requests(engine, Case(pp=16, tg=2, b=b), 2))
 
 
 def measure(engine: Engine, case: Case, blas: BlasStep | None) -> Measurement:

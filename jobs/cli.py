@@ -178,8 +178,8 @@ def perplexity(
 def bench(
     model: opt.ModelArgument,
     npp: Annotated[str, typer.Option(help="Prompt tokens a sequence, comma-separated.")] = "128",
-    ntg: Annotated[str, typer.Option(help="Generated tokens a sequence.")] = "32",
-    npl: Annotated[str, typer.Option(help="Sequences decoded at a time.")] = "1,8,32",
+    ntg: Annotated[str, typer.Option(help="Generated tokens a sequence.")] = "64",
+    npl: Annotated[str, typer.Option(help="Sequences decoded at a time.")] = "1,32",
     threads: opt.Threads = None,
     dequant_cache_layers: Annotated[
         str, typer.Option(help="Bounds of the dequant cache in layers to measure; all: no bound.")
@@ -188,16 +188,23 @@ def bench(
     profile: Annotated[
         bool, typer.Option("--profile", help="Show the share of each stage of a step instead.")
     ] = False,
+    peer: opt.Peer = None,
+    pairs: opt.Pairs = None,
     output_format: opt.TableOrJson = "table",
 ) -> None:
     """Measure prefill and decode on this machine."""
     from .bench import run_bench
+    from .bench_pairs import PEER_PAIRS, check_peer_options, run_against_peer
     from .bench_plan import BenchPlan
     from .profile_report import run_profile
 
     plan = BenchPlan.parse(npp, ntg, npl, dequant_cache_layers, threads, max_num_batched_tokens)
-    verb = run_profile if profile else run_bench
-    verb(model, plan, output_format)
+    check_peer_options(plan, peer, pairs, profile=profile)
+    if peer is not None:
+        run_against_peer(model, plan, peer, pairs or PEER_PAIRS, output_format)
+    else:
+        verb = run_profile if profile else run_bench
+        verb(model, plan, output_format)
 
 
 if __name__ == "__main__":

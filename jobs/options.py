@@ -75,6 +75,15 @@ RepetitionPenalty = Annotated[
     float | None, typer.Option(help="Divides the logits of tokens seen in prompt or text.")
 ]
 
+Peer = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PROGRAM",
+        help="llama.cpp's llama-batched-bench: measure it and this engine in turn, print ratios.",
+    ),
+]
+Pairs = Annotated[int | None, typer.Option(min=1, help="Pairs of runs with --peer; 5 by default.")]
+
 
 def given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - option values of any type
     """Only the options that the user gave: neither None nor an empty list."""
