@@ -5,8 +5,9 @@ import json
 import logging
 import os
 import tempfile
+from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from .cache_folder import cache_folder
 
@@ -22,20 +23,41 @@ def file_sha256(path: Path | str) -> str:
     Raises:
         OSError: the file cannot be read.
     """
-    path = Path(path).absolute()
+    path = Path(path)
     with path.open("rb") as file:
-        state = _state(path, file)
-        record = cache_folder() / "hashes" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()}.json"
-        known = _recall(record, state)
-        if known is not None:
-            return known
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if _state(path, file) == state:
-            _remember(record, state, digest)
+        return open_file_sha256(path, file)
+
+
+def open_file_sha256(path: Path, file: BufferedReader) -> str:
+    """Hash an open file, as `file_sha256`, whatever has taken its name meanwhile.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    path = path.absolute()
+    state = _state(path, file)
+    record = cache_folder() / "hashes" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()}.json"
+    known = _recall(record, state)
+    if known is not None:
+        return known
+    file.seek(0)
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if _state(path, file) == state:
+        _remember(record, state, digest)
     return digest
 
 
-def _state(path: Path, file: BinaryIO) -> dict[str, int | str]:
+def joint_sha256(hashes: Sequence[str]) -> str:
+    """Hash a model of one or more files from its files' hashes.
+
+    That of one file is the model's own; those of several are hashed again, one a line.
+    """
+    if len(hashes) == 1:
+        return hashes[0]
+    return hashlib.sha256("".join(f"{each}\n" for each in hashes).encode()).hexdigest()
+
+
+def _state(path: Path, file: BufferedReader) -> dict[str, int | str]:
     stat = os.fstat(file.fileno())
     return {
         "path": os.fsencode(path).hex(),

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from .cache_folder import cache_folder
 from .errors import EngineConfigError, ModelSourceError
-from .file_hash import file_sha256
+from .file_hash import file_sha256, joint_sha256
 from .file_lock import file_lock
 from .wheel_file import WheelFile
 
@@ -110,10 +110,7 @@ def model_sha256(path: Path) -> str:
             f"{path}: this is the first of {len(shards)} shards and {missing[0]} is missing; put "
             "all shards into one folder"
         )
-    hashes = [file_sha256(shard) for shard in shards]
-    if len(hashes) == 1:
-        return hashes[0]
-    return hashlib.sha256("".join(f"{each}\n" for each in hashes).encode()).hexdigest()
+    return joint_sha256([file_sha256(shard) for shard in shards])
 
 
 def _malformed(source: str, problem: str) -> ModelSourceError:

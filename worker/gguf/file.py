@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.errors import GGUFError, UnsupportedModelError
+from worker.file_hash import joint_sha256
 
 from .header import Header, read_header
 from .layout import check_layout
@@ -104,6 +105,23 @@ class GGUFFile:
         file.check_unchanged()
         data = file.bytes[info.offset : info.offset + info.n_bytes]
         return data.reshape(info.rows, info.row_bytes)
+
+    def check_unchanged(self) -> None:
+        """Check that what was read from the maps is what the files were when they were opened.
+
+        Raises:
+            GGUFError: a file was changed since.
+        """
+        for file in self._files:
+            file.check_unchanged()
+
+    def sha256(self) -> str:
+        """Hash the model, as `worker.model_source.model_sha256`, from the files that are open.
+
+        Raises:
+            GGUFError: a file cannot be read.
+        """
+        return joint_sha256([file.sha256() for file in self._files])
 
     def release(self, name: str) -> None:
         """Give a tensor's pages back to the system; touching them reads the file again."""

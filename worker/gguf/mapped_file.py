@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.errors import GGUFError
+from worker.file_hash import open_file_sha256
 
 from .wording import shown
 
@@ -65,6 +66,18 @@ class MappedFile:
                 f"{self.path}: the file was changed while it was in use: {self.size} bytes when it "
                 f"was opened, {now.st_size} bytes and written to since; restore it and start again"
             )
+
+    def sha256(self) -> str:
+        """Hash the file that is mapped, in lower-case hexadecimal; remembered in the cache folder.
+
+        Raises:
+            GGUFError: it cannot be read.
+        """
+        try:
+            with os.fdopen(os.dup(self._descriptor), "rb") as file:
+                return open_file_sha256(self.path, file)
+        except OSError as error:
+            raise GGUFError(f"{self.path}: cannot be read: {_reason(self.path, error)}") from error
 
     def release(self, start: int, n_bytes: int) -> None:
         """Give whole pages inside the range back to the system; reading them maps them again."""

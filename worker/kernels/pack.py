@@ -135,8 +135,8 @@ def _weave_scales(
                 for row in range(first, first + ROWS):
                     out[to] = scales[row * row_bytes + block + 2 * halves + single]
                     to += 1
-        end = (first // ROWS + 1) * stride
-        out[to:end] = 0
+        for i in range(to, (first // ROWS + 1) * stride):
+            out[i] = 0
 
 
 @kernel
@@ -151,7 +151,8 @@ def _weave_floats(values: NDArray[Any], out: NDArray[Any], stride: int) -> None:
     rows, columns = values.shape
     for first in range(0, rows, ROWS):
         start = first // ROWS * stride
-        out[start : start + stride] = 0
+        for i in range(start, start + stride):
+            out[i] = 0
         last = min(first + ROWS, rows)
         for column in range(columns):
             for row in range(first, last):

@@ -146,3 +146,5 @@ def test_a_file_cut_while_in_use_is_an_error_and_no_signal(tmp_path):
     os.truncate(path, 100)
     with pytest.raises(GGUFError, match=r"changed while it was in use.*100 bytes"):
         opened.raw("a")
+    with pytest.raises(GGUFError, match=r"changed while it was in use.*100 bytes"):
+        opened.check_unchanged()

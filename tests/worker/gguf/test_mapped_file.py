@@ -1,5 +1,7 @@
 """Opening and mapping files."""
 
+import errno
+import hashlib
 import mmap
 import os
 import re
@@ -149,3 +151,29 @@ def test_the_descriptor_is_closed_with_the_map(tmp_path):
     descriptor = MappedFile(path)._descriptor
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_the_hash_is_that_of_the_file_that_is_mapped(tmp_path, monkeypatch):
+    """Not of another one that has taken its name since; nor is that one's hash got wrong."""
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"bytes")
+    mapped = MappedFile(path)
+    (tmp_path / "new").write_bytes(b"other")
+    (tmp_path / "new").replace(path)
+    assert [hashlib.sha256(b"bytes").hexdigest()] * 2 == [mapped.sha256(), mapped.sha256()]
+    assert hashlib.sha256(b"other").hexdigest() == MappedFile(path).sha256()
+
+
+def test_a_file_whose_disk_fails_is_named(tmp_path, monkeypatch):
+    """The hash cannot be had; the reason is in the message."""
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"bytes")
+    mapped = MappedFile(path)
+    monkeypatch.setattr("worker.gguf.mapped_file.open_file_sha256", fail)
+    with pytest.raises(GGUFError, match=r"model\.gguf: cannot be read: Input/output error"):
+        mapped.sha256()

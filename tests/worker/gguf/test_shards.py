@@ -6,6 +6,7 @@ import pytest
 
 from worker.errors import GGUFError
 from worker.gguf import GGUFFile
+from worker.model_source import model_sha256
 
 from . import gguf_bytes as g
 
@@ -128,3 +129,10 @@ def test_one_of_one_is_an_ordinary_file(tmp_path):
     """A split into one file needs no name."""
     model = GGUFFile.open(g.write(tmp_path, _shard(0, 1, ["a"])))
     assert ["a"] == list(model.tensors)
+
+
+def test_the_hash_of_a_split_model_is_that_of_its_source(tmp_path, monkeypatch):
+    """All shards count, in the form that users give it in."""
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    path = _write_model(tmp_path)
+    assert model_sha256(path) == GGUFFile.open(path).sha256()
