@@ -1,6 +1,7 @@
 """Marks on files that a process has mapped, so that another one does not remove them."""
 
 import fcntl
+from pathlib import Path
 from typing import IO, Any
 
 
@@ -27,3 +28,13 @@ def hold_exclusive(file: IO[Any]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def is_in_use(path: Path) -> bool:
+    """Tell whether anybody has a file in use, or is about to remove it.
+
+    Raises:
+        OSError: it cannot be opened, or lies on a disk that knows no locks.
+    """
+    with path.open("rb") as file:
+        return not hold_exclusive(file)

@@ -150,11 +150,11 @@ def remove_unused(path: Path) -> bool:
     Raises:
         OSError: it cannot be removed.
     """
-    with path.open("rb") as file:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         if not hold_exclusive(file):
             return False
         path.unlink()
-    return True
+    return True  # also when somebody else has removed it
 
 
 def _look_at(path: Path) -> PackedFileInfo | None:
