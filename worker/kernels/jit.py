@@ -1,33 +1,25 @@
-"""The one way to compile a kernel: fixed JIT options and a cache on disk keyed by content.
+"""The one way to compile a kernel: fixed JIT options and the code cache."""
 
-Numba's own cache is keyed by the folder of the source file, and Ray unpacks every upload to a
-new folder. Ours is a folder named by a hash of everything that shapes the machine code: all
-kernel sources, the versions of Numba and llvmlite, and the CPU with its features. Editing a file
-that holds no kernel changes nothing.
-"""
-
-import hashlib
 import pickle
-import warnings
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
-import llvmlite
-import llvmlite.binding
-import numba
 from numba.core import config
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.registry import CPUDispatcher
+from numba.core.serialize import dumps
+from numba.core.sigutils import normalize_signature
 
-from worker.cache_folder import cache_folder
+from .code_cache import CODE_CACHE, kernel_cache_folder
+from .function_key import function_key
+from .runtime_symbols import provide_runtime_symbols
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # fastmath stays off: it reorders sums. Kernels get their speed from the fixed-width vectors of
 # vector.py, whose order of operations is the same on every machine.
 JIT_OPTIONS = {"nogil": True, "error_model": "numpy"}
-KERNEL_FOLDER = Path(__file__).resolve().parent
 
 
 def kernel(function: F) -> F:
@@ -39,84 +31,51 @@ def kernel(function: F) -> F:
     Returns:
         The compiled function; it releases the GIL while it runs.
     """
-    dispatcher = numba.njit(**JIT_OPTIONS)(function)
-    if isinstance(dispatcher, numba.core.registry.CPUDispatcher):
-        dispatcher._cache = KernelCache(function)
-    compiled: F = dispatcher
+    # Numba tells functions of one name apart by numbers that are another process's in cached code.
+    assert function.__closure__ is None, f"{function.__qualname__} is no module-level function"
+    if config.DISABLE_JIT:
+        return function
+    compiled: F = Kernel(function, targetoptions={"nopython": True, **JIT_OPTIONS})
     return compiled
 
 
-@cache
-def kernel_cache_name() -> str:
-    """Name of the folder that holds this content's machine code: 20 hexadecimal digits."""
-    digest = hashlib.sha256()
-    for source in sorted(KERNEL_FOLDER.glob("*.py")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    cpu = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
-    features = config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten()
-    for word in (numba.__version__, llvmlite.__version__, cpu, features):
-        digest.update(word.encode() + b"\0")
-    return digest.hexdigest()[:20]
+class Kernel(CPUDispatcher):  # type: ignore[misc]
+    """A function that Numba compiles for the types it is called with, once for all processes."""
+
+    def __init__(self, function: Callable[..., Any], targetoptions: dict[str, Any]) -> None:
+        super().__init__(function, targetoptions=targetoptions)
+        self._cache = KernelCache(function)
+
+    def compile(self, sig: Any) -> Any:
+        """Load or compile the function for some types."""
+        with CODE_CACHE.turn():
+            return super().compile(sig)
 
 
-class _ContentLocator(_CacheLocator):  # type: ignore[misc]
-    """Places the machine code of a kernel in the folder named by content."""
+class KernelCache(NullCache):  # type: ignore[misc]
+    """The code cache as Numba asks for it."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
 
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> "_ContentLocator":
-        """Locator of one kernel; the folder of `py_file` plays no part."""
-        return cls(f"{Path(py_file).stem}.{py_func.__code__.co_firstlineno}")
-
-    def get_cache_path(self) -> str:
-        """Folder of the machine code."""
-        return str(cache_folder() / "kernels" / kernel_cache_name())
-
-    def get_source_stamp(self) -> str:
-        """Freshness: the folder's name already says it."""
-        return kernel_cache_name()
-
-    def get_disambiguator(self) -> str:
-        """Tells functions of equal names apart."""
-        return self._name
-
-
-class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_ContentLocator,)
-
-
-class KernelCache(FunctionCache):  # type: ignore[misc]
-    """Numba's function cache, where an unusable folder costs compile time and no failure."""
-
-    _impl_class = _KernelCacheImpl
+    @property
+    def cache_path(self) -> str:
+        """The folder, as Numba's statistics show it."""
+        return str(kernel_cache_folder())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(sig, target_context)
-        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
-            _warn_no_cache(self.cache_path, str(error))
+        """Give the compiled function for some types, or None."""
+        code = CODE_CACHE.find(self._name(sig))
+        if code is None:
             return None
+        # Not target_context.refresh(), which readies Numba for compiling and takes a while.
+        provide_runtime_symbols()
+        return CompileResult._rebuild(target_context, *pickle.loads(code))
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        try:
-            super().save_overload(sig, data)
-        except OSError as error:
-            _warn_no_cache(self.cache_path, str(error))
+        """Keep what was compiled."""
+        assert not data.library.has_dynamic_globals, f"{self._function} holds addresses"
+        CODE_CACHE.keep(self._name(sig), dumps(data._reduce()))
 
-
-def _warn_no_cache(folder: str, reason: str) -> None:
-    """Say once that kernels are compiled anew in every process."""
-    if folder in _warned:
-        return
-    _warned.add(folder)
-    warnings.warn(
-        f"kernel cache {folder} cannot be used ({reason}): kernels are compiled again in every "
-        "process; set TOKENMILL_CACHE to a folder that can be written",
-        RuntimeWarning,
-        stacklevel=4,
-    )
-
-
-_warned: set[str] = set()
+    def _name(self, sig: Any) -> str:
+        return function_key(self._function, normalize_signature(sig)[0])

@@ -5,6 +5,7 @@ cost more than the kernels. Such a kernel takes 64-bit integers only: addresses,
 Whoever builds its arguments checks them and keeps the memory alive.
 """
 
+import ctypes
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
-from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .jit import JIT_OPTIONS, KernelCache, kernel
+from .jit import kernel
+from .native_code import native_address
 
 _INT64 = ir.IntType(64)
 
@@ -28,29 +29,30 @@ class Native:
 
     Attributes:
         name: of the Python function.
+        python_function: what is compiled.
     """
 
     name: str
+    python_function: Callable[..., None]
 
     def __init__(self, function: Callable[..., None], arguments: int) -> None:
         self.name = function.__name__
-        self._function = function
+        self.python_function = function
         self._arguments = arguments
 
     @cached_property
     def address(self) -> int:
         """Where the machine code begins; valid for the life of the process."""
-        signature = ((types.int64,) * self._arguments, types.void)
-        compiled = CFunc(self._function, signature, locals={}, options=dict(JIT_OPTIONS))
-        compiled._cache = KernelCache(self._function)
-        compiled.compile()
-        self._compiled = compiled  # owns the machine code
-        return int(compiled.address)
+        return native_address(self.python_function, self._arguments)
+
+    @cached_property
+    def _callable(self) -> Callable[..., None]:
+        return ctypes.CFUNCTYPE(None, *(ctypes.c_int64,) * self._arguments)(self.address)
 
     def __call__(self, *arguments: int) -> None:
-        """Call it from Python, as tests do."""
+        """Call it from Python; the GIL is released meanwhile."""
         assert len(arguments) == self._arguments, (arguments, self._arguments)
-        call_native_once(self.address, tuple(np.int64(argument) for argument in arguments))
+        self._callable(*map(int, arguments))
 
 
 def task(function: Callable[[int, int, int, int], None]) -> Native:
@@ -121,12 +123,6 @@ def call_native(typingctx: Any, address: Any, arguments: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(types.int64, arguments), codegen
-
-
-@kernel
-def call_native_once(address: int, arguments: tuple[int, ...]) -> None:
-    """Call the C function at `address`, from Python."""
-    call_native(address, arguments)
 
 
 @kernel
