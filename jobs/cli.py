@@ -207,5 +207,47 @@ def bench(
         verb(model, plan, output_format)
 
 
+cache = typer.Typer(
+    help="What tokenmill keeps on this machine: packed weights, kernels, downloads.",
+    no_args_is_help=True,
+)
+app.add_typer(cache, name="cache")
+
+
+@cache.command("ls", cls=Verb)
+def cache_ls(output_format: opt.TableOrJson = "table") -> None:
+    """List what the cache folder holds."""
+    from .cache import list_cache
+
+    list_cache(output_format)
+
+
+@cache.command("rm", cls=Verb)
+def cache_rm(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="As listed; a folder's name for all in it."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that is not in use.")] = False,
+) -> None:
+    """Remove what can be made or fetched again, unless a running process uses it."""
+    from .cache import remove_from_cache
+
+    remove_from_cache(names or (), everything=everything)
+
+
+@cache.command("limit", cls=Verb)
+def cache_limit(
+    size: Annotated[
+        str | None,
+        typer.Argument(metavar="[SIZE]", help="Such as 20GB; default takes a limit back."),
+    ] = None,
+) -> None:
+    """Print or set the most that packed weights may take on the disk."""
+    from .cache import limit_cache
+
+    limit_cache(size)
+
+
 if __name__ == "__main__":
     main()
