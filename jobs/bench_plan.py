@@ -72,7 +72,7 @@ class BenchPlan:
         Raises:
             JobConfigError: naming the option and the value that is no positive whole number.
         """
-        sizes = (_counts("--npp", npp), _counts("--ntg", ntg), _counts("--npl", npl))
+        sizes = (counts("--npp", npp), counts("--ntg", ntg), counts("--npl", npl))
         return cls(
             cases=tuple(Case(pp, tg, b) for pp, tg, b in product(*sizes)),
             cache_layers=tuple(sorted(_layer_bounds(cache_layers), key=lambda n: n or inf)),
@@ -90,7 +90,12 @@ class BenchPlan:
         return case.pp + case.tg + case.prefill_steps(self.max_num_batched_tokens) + 1
 
 
-def _counts(option: str, text: str) -> list[int]:
+def counts(option: str, text: str) -> list[int]:
+    """Read positive whole numbers separated by commas.
+
+    Raises:
+        JobConfigError: naming the option and the value that is none.
+    """
     values = [part.strip() for part in text.split(",")]
     for value in values:
         if not value.isdecimal() or int(value) < 1:
@@ -106,4 +111,4 @@ def _layer_bounds(text: str) -> Iterator[int | None]:
         if value.strip() == NO_BOUND:
             yield None
         else:
-            yield from _counts("--dequant-cache-layers", value)
+            yield from counts("--dequant-cache-layers", value)

@@ -249,5 +249,19 @@ def cache_limit(
     limit_cache(size)
 
 
+@app.command("bench-kernels", cls=Verb)
+def bench_kernels(
+    types: Annotated[
+        str | None, typer.Option(help="Tensor types, comma-separated; all by default.")
+    ] = None,
+    threads: Annotated[str, typer.Option(help="Numbers of threads, comma-separated.")] = "1,2",
+    output_format: opt.TableOrJson = "table",
+) -> None:
+    """Measure the kernels alone, beside the peak of this CPU."""
+    from .bench_kernels import run_kernel_bench
+
+    run_kernel_bench(types, threads, output_format)
+
+
 if __name__ == "__main__":
     main()

@@ -1,0 +1,156 @@
+"""``tokenmill bench-kernels``: how near the kernels come to what the CPU can do."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from gguf.constants import GGMLQuantizationType
+
+from cluster.errors import JobConfigError
+from worker.gguf.quant_types import SUPPORTED_TYPES
+from worker.kernels.layouts import layout_of
+from worker.kernels.peak import PEAKS, available_peaks
+
+from .bench_dequantize import Dequantisation, measure_dequantisation
+from .bench_plan import counts
+from .bench_products import Product, measure_products
+from .text_table import aligned
+
+SHAPES = ((1536, 576), (4096, 4096))
+"""Rows and columns: of a matrix that stays in a core's cache, and of one that does not."""
+
+TOKENS = (1, 4, 16, 64)
+
+
+def run_kernel_bench(types: str | None, threads: str, output_format: str) -> None:
+    """Measure products and dequantisation of tensor types and print both tables.
+
+    Args:
+        types: names separated by commas; None for all.
+        threads: numbers separated by commas.
+        output_format: table or json.
+
+    Raises:
+        JobConfigError: a type that tokenmill does not have, or a number that is none.
+    """
+    chosen = chosen_types(types)
+    teams = counts("--threads", threads)
+    products = [product for team in teams for product in _products(chosen, team)]
+    dequantisations = [each for team in teams for each in _dequantisations(chosen, team)]
+    if output_format == "json":
+        print(json.dumps(as_json(products, dequantisations), indent=2))
+    else:
+        lines = [*product_table(products), "", *peak_table(products), ""]
+        print(*lines, *dequantisation_table(dequantisations), sep="\n")
+
+
+def chosen_types(names: str | None) -> list[GGMLQuantizationType]:
+    """Tensor types by name, in the order of their numbers.
+
+    Raises:
+        JobConfigError: naming the one that is unknown, and those there are.
+    """
+    by_name = {qtype.name: qtype for qtype in sorted(SUPPORTED_TYPES)}
+    if names is None:
+        return list(by_name.values())
+    wanted = [name.strip().upper() for name in names.split(",")]
+    for name in wanted:
+        if name not in by_name:
+            raise JobConfigError(
+                f"--types {names}: found {name!r}, expected names of {', '.join(by_name)}"
+            )
+    return [qtype for name, qtype in by_name.items() if name in wanted]
+
+
+def product_table(products: Sequence[Product]) -> list[str]:
+    """GOPS by number of tokens, and what share of each peak the last of them is."""
+    peaks = list(products[0].peaks) if products else []
+    counted = [f"N={tokens}" for tokens in TOKENS]
+    shares = [f"of {_short(isa)}" for isa in peaks]
+    rows = [("GOPS", "weight", "threads", *counted, *shares)]
+    for (qtype, *shape, threads), line in groupby(products, _place):
+        found = list(line)
+        largest = found[-1]
+        of_peaks = (f"{largest.gops / peak:.0%}" for peak in largest.peaks.values())
+        gops = (f"{product.gops:.1f}" for product in found)
+        rows.append((qtype.name, "x".join(map(str, shape)), str(threads), *gops, *of_peaks))
+    return aligned(rows)
+
+
+def peak_table(products: Sequence[Product]) -> list[str]:
+    """The best that was seen of each of the CPU's instructions."""
+    rows = [("peak GOPS", "threads", "")]
+    for threads, measured in groupby(products, lambda product: product.threads):
+        best: dict[str, float] = {}
+        for product in measured:
+            for isa, gops in product.peaks.items():
+                best[isa] = max(gops, best.get(isa, 0.0))
+        rows += [(PEAKS[isa].name, str(threads), f"{gops:.1f}") for isa, gops in best.items()]
+    return aligned(rows) if len(rows) > 1 else ["no peak is known for this CPU"]
+
+
+def dequantisation_table(measured: Sequence[Dequantisation]) -> list[str]:
+    """Values a second of each type, and the ratio to the gguf package."""
+    rows = [("dequantise", "threads", "Mvalues/s", "gguf Mvalues/s", "ratio")]
+    for each in measured:
+        rates = (f"{each.rate / 1e6:.1f}", f"{each.gguf_rate / 1e6:.1f}", f"{each.ratio:.1f}x")
+        rows.append((each.qtype.name, str(each.threads), *rates))
+    return aligned(rows)
+
+
+def as_json(
+    products: Sequence[Product], dequantisations: Sequence[Dequantisation]
+) -> dict[str, Any]:
+    """Everything measured as the JSON object that is printed."""
+    return {
+        "products": [
+            {
+                "type": product.qtype.name,
+                "rows": product.rows,
+                "columns": product.columns,
+                "tokens": product.tokens,
+                "threads": product.threads,
+                "gops": product.gops,
+                "peaks": {PEAKS[isa].name: gops for isa, gops in product.peaks.items()},
+            }
+            for product in products
+        ],
+        "dequantisation": [
+            {
+                "type": each.qtype.name,
+                "threads": each.threads,
+                "values_per_s": each.rate,
+                "gguf_values_per_s": each.gguf_rate,
+                "ratio": each.ratio,
+            }
+            for each in dequantisations
+        ],
+    }
+
+
+def _products(qtypes: Iterable[GGMLQuantizationType], threads: int) -> Iterable[Product]:
+    """Measure the types that have a packed form, on shapes of whole quant blocks."""
+    for qtype in qtypes:
+        layout = layout_of(qtype)
+        if layout is None:
+            continue
+        print(f"measuring {qtype.name}, {threads} threads ...", file=sys.stderr, flush=True)
+        shapes = [(rows, columns - columns % layout.block_columns) for rows, columns in SHAPES]
+        yield from measure_products([qtype], shapes, TOKENS, threads, list(available_peaks()))
+
+
+def _dequantisations(
+    qtypes: Sequence[GGMLQuantizationType], threads: int
+) -> Iterable[Dequantisation]:
+    print(f"measuring dequantisation, {threads} threads ...", file=sys.stderr, flush=True)
+    return measure_dequantisation(qtypes, threads)
+
+
+def _place(product: Product) -> tuple[GGMLQuantizationType, int, int, int]:
+    return product.qtype, product.rows, product.columns, product.threads
+
+
+def _short(isa: str) -> str:
+    return PEAKS[isa].name.replace(" bit", "")
