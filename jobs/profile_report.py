@@ -34,7 +34,8 @@ class PhaseProfile:
         steps: steps of the engine.
         seconds: spent in them.
         stages: each stage's time, from a pass without tracing.
-        allocations: most bytes a call of the stage took beyond what was held, by stage.
+        allocations: most bytes a call of the stage took beyond what was held, by stage; None for
+            compiled operations, which take no memory and give out no array.
     """
 
     phase: str
@@ -114,7 +115,7 @@ def as_json(profile: PhaseProfile) -> dict[str, Any]:
             "seconds": stage.seconds,
             "share": stage.seconds / profile.seconds,
             "calls": stage.calls,
-            "peak_allocated_bytes": profile.allocations[stage.name],
+            "peak_allocated_bytes": profile.allocations.get(stage.name),
             "dtypes": sorted(stage.dtypes),
             "contiguous": stage.contiguous if stage.dtypes else None,  # no array came out
         }
@@ -165,7 +166,7 @@ def _recorded(engine: Engine, one_pass: Callable[[], object]) -> list[StageRecor
 
 
 def _stage_row(profile: PhaseProfile, stage: StageRecord) -> tuple[str, ...]:
-    allocated = profile.allocations[stage.name]
+    allocated = profile.allocations.get(stage.name)
     return (
         stage.name,
         f"{stage.seconds / profile.seconds:.1%}",

@@ -14,7 +14,7 @@ from worker.engine.request import Request
 
 from .conftest import ROOT
 
-VERBS = ("run", "generate", "tokenize", "inspect", "perplexity", "bench")
+VERBS = ("run", "generate", "tokenize", "inspect", "perplexity", "bench", "bench-kernels")
 
 
 def lines_of(result) -> list[str]:
