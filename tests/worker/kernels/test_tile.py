@@ -1,4 +1,4 @@
-"""Tiles: the same bits as the naive twin, on every instruction set and for any number of columns."""
+"""Tiles: the same bits as the naive twin, with any instruction set and number of columns."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def on_a_cache_line(array):
 
 
 def run(name, isa, columns, weights, x, blocks):
-    """Outputs [columns, 16] of a tile; x has a row a token, the columns around it stay untouched."""
+    """Outputs [columns, 16] of a tile for x with a row a token; nothing else is written."""
     weights = on_a_cache_line(weights)
     out = np.full((columns + 1, 20), 7, np.float32)
     tile = tiles(QType[name], ISAS[isa])[columns]
