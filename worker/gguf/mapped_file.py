@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from worker.errors import GGUFError
 from worker.file_hash import open_file_sha256
+from worker.file_identity import FileIdentity
 
 from .wording import shown
 
@@ -24,6 +25,7 @@ class MappedFile:
     Attributes:
         path: as given.
         size: bytes of the file when it was opened.
+        identity: which version of which file it is.
         bytes: uint8 [size], read-only.
         view: the same as a memoryview, which struct reads faster.
     """
@@ -41,6 +43,7 @@ class MappedFile:
                 raise GGUFError(
                     f"{path}: the file is empty (0 bytes); copy or download the file again"
                 )
+            self.identity = FileIdentity.of_open(path, file)
             self._written_ns = os.fstat(file.fileno()).st_mtime_ns
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._descriptor = os.dup(file.fileno())

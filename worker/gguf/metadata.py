@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.errors import GGUFError
+from worker.file_identity import FileIdentity
 
 from .mapped_file import MappedFile
 from .value import Entry, Value, decode_value
@@ -40,6 +41,11 @@ class Metadata(Mapping[str, Value]):
     def path(self) -> Path:
         """The file, for messages."""
         return self._file.path
+
+    @property
+    def identity(self) -> FileIdentity:
+        """Which version of which file this is, for what is kept of it."""
+        return self._file.identity
 
     def __getitem__(self, key: str) -> Value:
         if key not in self._decoded:

@@ -10,6 +10,7 @@ from worker.errors import GGUFError, RowError, UnsupportedModelError
 from worker.gguf.metadata import Metadata
 from worker.gguf.wording import shown
 
+from .kept_strings import KeptStrings
 from .pre_tokenizer import PRE_TOKENIZERS, PreTokenizer
 from .vocabulary import Vocabulary
 
@@ -34,7 +35,7 @@ class ByteLevelBPE:
         add_bos: the family's default.
     """
 
-    def __init__(self, metadata: Metadata, vocabulary: Vocabulary) -> None:
+    def __init__(self, metadata: Metadata, vocabulary: Vocabulary, kept: KeptStrings) -> None:
         """Build the merges.
 
         Raises:
@@ -48,11 +49,12 @@ class ByteLevelBPE:
             frozenset(byte for char, byte in _BYTES.items() if char not in vocabulary.ids)
             - _NEVER_IN_UTF8
         )
+        merges = kept.get("merges", lambda: list(_merges(metadata, vocabulary)))
         self._encoder = tokenizers.Tokenizer(
             models.BPE(
                 # Control tokens must not come out of text, by no merge and no whole word.
-                vocab={t: i for t, i in vocabulary.ids.items() if i not in vocabulary.control},
-                merges=list(_merges(metadata, vocabulary)),
+                vocab=vocabulary.ids_without(vocabulary.control),
+                merges=list(zip(merges[::2], merges[1::2], strict=True)),
                 ignore_merges=pre_tokenizer.ignore_merges,
             )
         )
@@ -107,8 +109,8 @@ def _words(pre_tokenizer: PreTokenizer) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([*splits, to_bytes])
 
 
-def _merges(metadata: Metadata, vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
-    """Give the merges in order of rank, without those that involve a control token."""
+def _merges(metadata: Metadata, vocabulary: Vocabulary) -> Iterator[str]:
+    """Give left and right of the merges in order of rank, without those of a control token."""
     ids = vocabulary.ids
     for rank, merge in enumerate(metadata.strings(Keys.Tokenizer.MERGES)):
         pair = _split_merge(merge, vocabulary)
@@ -120,7 +122,7 @@ def _merges(metadata: Metadata, vocabulary: Vocabulary) -> Iterator[tuple[str, s
             )
         left, right = pair
         if vocabulary.control.isdisjoint((ids[left], ids[right], ids[left + right])):
-            yield pair
+            yield from pair
 
 
 def _split_merge(merge: str, vocabulary: Vocabulary) -> tuple[str, str] | None:

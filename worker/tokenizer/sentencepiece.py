@@ -20,6 +20,7 @@ from gguf.constants import Keys
 from worker.errors import GGUFError, RowError
 from worker.gguf.metadata import Metadata
 
+from .kept_strings import KeptStrings
 from .vocabulary import Vocabulary, check_length
 
 _BLANK = "\u2581"  # stands for a blank in the vocabulary
@@ -38,7 +39,7 @@ class SentencePiece:
 
     add_bos = True
 
-    def __init__(self, metadata: Metadata, vocabulary: Vocabulary) -> None:
+    def __init__(self, metadata: Metadata, vocabulary: Vocabulary, kept: KeptStrings) -> None:
         """Read the scores.
 
         Raises:
@@ -48,10 +49,10 @@ class SentencePiece:
         self._space_prefix = metadata.boolean(Keys.Tokenizer.ADD_PREFIX, True)
         self._costs = _costs(metadata, len(vocabulary))
         self._byte_ids = {byte: token_id for token_id, byte in vocabulary.byte_of.items()}
-        left_out = vocabulary.control | vocabulary.byte_of.keys()
-        self._ids = {text: i for text, i in vocabulary.ids.items() if i not in left_out}
+        self._ids = vocabulary.ids_without(vocabulary.control | vocabulary.byte_of.keys())
         self._longest = max(map(len, self._ids), default=0)
-        self._word_start = _word_start(self._ids)
+        spanned = kept.get("characters that blanks follow", lambda: _spanned(self._ids))
+        self._word_start = _word_start(spanned)
         self._cache: dict[str, list[int]] = {}
 
     def encode(self, text: str, *, after_special: bool) -> list[int]:
@@ -153,14 +154,18 @@ def _costs(metadata: Metadata, count: int) -> list[float]:
     return costs_list
 
 
-def _word_start(ids: Mapping[str, int]) -> re.Pattern[str]:
+def _spanned(ids: Mapping[str, int]) -> list[str]:
+    """Find the characters that stand in front of a blank in some token."""
+    return sorted({text[i - 1] for text in ids for i in range(1, len(text)) if text[i] == _BLANK})
+
+
+def _word_start(spanned: Sequence[str]) -> re.Pattern[str]:
     """Match in front of blanks where no token spans the place, so that no merge ever does.
 
     In most vocabularies a token has blanks at its start only; then words are encoded one by
     one, and a word met before comes from the cache.
     """
-    spanned = {text[i - 1] for text in ids for i in range(1, len(text)) if text[i] == _BLANK}
-    before = f"[^{''.join(map(re.escape, sorted(spanned)))}]" if spanned else "(?s:.)"
+    before = f"[^{''.join(map(re.escape, spanned))}]" if spanned else "(?s:.)"
     return re.compile(f"(?<={before})(?={_BLANK})")
 
 

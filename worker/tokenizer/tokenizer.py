@@ -13,6 +13,7 @@ from worker.gguf.wording import shown
 
 from .byte_level_bpe import ByteLevelBPE
 from .detokenizer import Detokenizer
+from .kept_strings import KeptStrings
 from .rendered_prompt import RenderedPrompt
 from .sentencepiece import SentencePiece
 from .token_matcher import TokenMatcher
@@ -38,7 +39,7 @@ class _Model(Protocol):
 
 
 _C_SPACE = " \t\n\v\f\r"
-_MODELS: Mapping[str, Callable[[Metadata, Vocabulary], _Model]] = {
+_MODELS: Mapping[str, Callable[[Metadata, Vocabulary, KeptStrings], _Model]] = {
     "gpt2": ByteLevelBPE,
     "llama": SentencePiece,
 }
@@ -101,8 +102,11 @@ class Tokenizer:
                 f"{metadata.path}: key {Keys.Tokenizer.MODEL} is {shown(model)!r}; supported: "
                 f"{', '.join(sorted(_MODELS))}; take a model with one of these"
             )
-        vocabulary = Vocabulary(metadata, _DEFAULT_IDS[model])
-        return cls(metadata, vocabulary, _MODELS[model](metadata, vocabulary))
+        kept = KeptStrings(metadata.identity)
+        vocabulary = Vocabulary(metadata, _DEFAULT_IDS[model], kept)
+        tokenizer = cls(metadata, vocabulary, _MODELS[model](metadata, vocabulary, kept))
+        kept.keep()
+        return tokenizer
 
     @property
     def bos_token(self) -> str | None:

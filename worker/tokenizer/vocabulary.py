@@ -1,7 +1,7 @@
 """The vocabulary of a GGUF file: tokens, their types and the ids with a special meaning."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from worker.gguf.metadata import Metadata
 from worker.gguf.wording import shown
 
 from .end_tokens import end_ids_by_name
+from .kept_strings import KeptStrings
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -51,20 +52,21 @@ class Vocabulary:
         end_ids: tokens that end a completion.
     """
 
-    def __init__(self, metadata: Metadata, defaults: Mapping[str, int]) -> None:
+    def __init__(self, metadata: Metadata, defaults: Mapping[str, int], kept: KeptStrings) -> None:
         """Read and check the vocabulary.
 
         Args:
             metadata: of the model file.
             defaults: id by metadata key for keys that the file leaves out; taken where the token
                 is not an ordinary one.
+            kept: of the model file.
 
         Raises:
             GGUFError: lengths differ, a token occurs twice, a byte token is malformed, an id is
                 outside the vocabulary.
         """
         self.path: Path = metadata.path
-        self.tokens = _tokens(metadata)
+        self.tokens = kept.get("tokens", lambda: _tokens(metadata))
         self.types = _types(metadata, self.tokens)
         self.ids = _ids(self.path, self.tokens)
         self.byte_of = _bytes(self.path, self.tokens, self.types)
@@ -84,6 +86,13 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def ids_without(self, left_out: Collection[int]) -> dict[str, int]:
+        """Give text to id, without some tokens."""
+        ids = self.ids.copy()
+        for token_id in left_out:
+            del ids[self.tokens[token_id]]
+        return ids
 
     def _is_special(self, token_id: int) -> bool:
         return token_id < len(self.tokens) and self.types[token_id] != TokenType.NORMAL
@@ -133,7 +142,7 @@ def check_length(metadata: Metadata, key: str, found: int, expected: int) -> Non
 
 
 def _ids(path: Path, tokens: list[str]) -> dict[str, int]:
-    ids = {text: token_id for token_id, text in enumerate(tokens)}
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
     if len(ids) < len(tokens):
         twice = next(token_id for token_id, text in enumerate(tokens) if ids[text] != token_id)
         raise GGUFError(
