@@ -12,12 +12,13 @@ NO_PYTHON = tokenmill needs Python 3.11 to 3.14 with the venv module, and none w
 	Install one (python.org; macOS: brew install python@3.13; Debian: apt install python3 python3-venv) \
 	or name it: make demo PYTHON=/path/to/python3
 
-.PHONY: help install demo demo-data test check bench clean
+.PHONY: help install demo demo-data test test-arm64 check bench clean
 
 help:
 	@echo 'make demo       install into $(VENV) and run configs/demo.yaml'
 	@echo 'make install    install into $(VENV), no more'
 	@echo 'make test       all tests, in a fresh environment (.venv-test)'
+	@echo 'make test-arm64 kernels on an emulated arm64 CPU; optional, Debian with qemu-user-static'
 	@echo 'make check      lint, format, types, import directions'
 	@echo 'make bench      measure the demo model and kernels on this machine; against llama.cpp with'
 	@echo '                PEER=/path/to/llama-batched-bench'
@@ -36,6 +37,10 @@ test:
 	rm -rf .venv-test
 	$(MAKE) VENV=.venv-test .venv-test/.installed-dev
 	.venv-test/bin/python -m pytest
+
+test-arm64: $(VENV)/.installed
+	tests/arm64/prepare.sh .arm64 $(VENV)/bin/python
+	tests/arm64/run.sh .arm64 -m tests.worker.kernels.kernel_hashes
 
 check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .
@@ -60,6 +65,6 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-test build dist tokenmill.egg-info
+	rm -rf .venv .venv-test .arm64 build dist tokenmill.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find cluster configs jobs kvpool tests worker -name __pycache__ -type d -prune -exec rm -rf {} +
