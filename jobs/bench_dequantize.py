@@ -13,7 +13,6 @@ from worker.thread_team import ThreadTeam
 from .bench_timing import best_seconds
 from .bench_weights import random_rows
 
-ROWS, COLUMNS = 1024, 4096
 _SLICES = 16  # of the rows, for the threads to share
 
 
@@ -23,12 +22,16 @@ class Dequantisation:
 
     Attributes:
         qtype: the type.
+        rows: of the weight.
+        columns: of the weight.
         threads: that shared the rows; the gguf package uses one.
         rate: values a second.
         gguf_rate: values a second of ``gguf.quants.dequantize``, measured in turn.
     """
 
     qtype: GGMLQuantizationType
+    rows: int
+    columns: int
     threads: int
     rate: float
     gguf_rate: float
@@ -40,21 +43,23 @@ class Dequantisation:
 
 
 def measure_dequantisation(
-    qtypes: Sequence[GGMLQuantizationType], threads: int
+    qtype: GGMLQuantizationType, shapes: Sequence[tuple[int, int]], threads: int
 ) -> Iterator[Dequantisation]:
-    """Measure each type on 4 million values."""
+    """Measure a type on weights of these shapes."""
     with ThreadTeam(threads) as team:
-        for qtype in qtypes:
-            yield _measure(qtype, team)
+        for rows, columns in shapes:
+            yield _measure(qtype, rows, columns, team)
 
 
-def _measure(qtype: GGMLQuantizationType, team: ThreadTeam) -> Dequantisation:
-    raw = random_rows(qtype, ROWS, COLUMNS)
-    out = np.empty((ROWS, COLUMNS), np.float32)
-    step = ROWS // _SLICES
+def _measure(
+    qtype: GGMLQuantizationType, rows: int, columns: int, team: ThreadTeam
+) -> Dequantisation:
+    raw = random_rows(qtype, rows, columns)
+    out = np.empty((rows, columns), np.float32)
+    bounds = np.linspace(0, rows, _SLICES + 1, dtype=int).tolist()
 
     def dequantize_slice(item: int) -> None:
-        first, last = item * step, (item + 1) * step
+        first, last = bounds[item], bounds[item + 1]
         dequantize(raw[first:last], qtype, out[first:last])
 
     def ours(count: int) -> None:
@@ -66,4 +71,5 @@ def _measure(qtype: GGMLQuantizationType, team: ThreadTeam) -> Dequantisation:
             quants.dequantize(raw, qtype)
 
     seconds, gguf_seconds = best_seconds(ours, theirs)
-    return Dequantisation(qtype, team.threads, out.size / seconds, out.size / gguf_seconds)
+    rates = (out.size / seconds, out.size / gguf_seconds)
+    return Dequantisation(qtype, rows, columns, team.threads, *rates)

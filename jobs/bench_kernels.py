@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 from gguf.constants import GGMLQuantizationType
 
 from cluster.errors import JobConfigError
-from worker.gguf.quant_types import SUPPORTED_TYPES
+from worker.gguf.quant_types import SUPPORTED_TYPES, quant_block
 from worker.kernels.layouts import layout_of
 from worker.kernels.peak import PEAKS, available_peaks
 
@@ -37,8 +37,10 @@ def run_kernel_bench(types: str | None, threads: str, output_format: str) -> Non
     """
     chosen = chosen_types(types)
     teams = counts("--threads", threads)
-    products = [product for team in teams for product in _products(chosen, team)]
-    dequantisations = [each for team in teams for each in _dequantisations(chosen, team)]
+    products = [each for team in teams for qtype in chosen for each in _products(qtype, team)]
+    dequantisations = [
+        each for team in teams for qtype in chosen for each in _dequantisations(qtype, team)
+    ]
     if output_format == "json":
         print(json.dumps(as_json(products, dequantisations), indent=2))
     else:
@@ -93,10 +95,11 @@ def peak_table(products: Sequence[Product]) -> list[str]:
 
 def dequantisation_table(measured: Sequence[Dequantisation]) -> list[str]:
     """Values a second of each type, and the ratio to the gguf package."""
-    rows = [("dequantise", "threads", "Mvalues/s", "gguf Mvalues/s", "ratio")]
+    rows = [("dequantise", "weight", "threads", "Mvalues/s", "gguf Mvalues/s", "ratio")]
     for each in measured:
+        place = (each.qtype.name, f"{each.rows}x{each.columns}", str(each.threads))
         rates = (f"{each.rate / 1e6:.1f}", f"{each.gguf_rate / 1e6:.1f}", f"{each.ratio:.1f}x")
-        rows.append((each.qtype.name, str(each.threads), *rates))
+        rows.append((*place, *rates))
     return aligned(rows)
 
 
@@ -120,6 +123,8 @@ def as_json(
         "dequantisation": [
             {
                 "type": each.qtype.name,
+                "rows": each.rows,
+                "columns": each.columns,
                 "threads": each.threads,
                 "values_per_s": each.rate,
                 "gguf_values_per_s": each.gguf_rate,
@@ -130,22 +135,26 @@ def as_json(
     }
 
 
-def _products(qtypes: Iterable[GGMLQuantizationType], threads: int) -> Iterable[Product]:
-    """Measure the types that have a packed form, on shapes of whole quant blocks."""
-    for qtype in qtypes:
-        layout = layout_of(qtype)
-        if layout is None:
-            continue
-        print(f"measuring {qtype.name}, {threads} threads ...", file=sys.stderr, flush=True)
-        shapes = [(rows, columns - columns % layout.block_columns) for rows, columns in SHAPES]
-        yield from measure_products([qtype], shapes, TOKENS, threads, list(available_peaks()))
+def _products(qtype: GGMLQuantizationType, threads: int) -> Iterator[Product]:
+    """Products of a type; none for one that has no packed form."""
+    if layout_of(qtype) is not None:
+        _say(f"products of {qtype.name}", threads)
+        yield from measure_products(qtype, _shapes(qtype), TOKENS, threads, list(available_peaks()))
 
 
-def _dequantisations(
-    qtypes: Sequence[GGMLQuantizationType], threads: int
-) -> Iterable[Dequantisation]:
-    print(f"measuring dequantisation, {threads} threads ...", file=sys.stderr, flush=True)
-    return measure_dequantisation(qtypes, threads)
+def _dequantisations(qtype: GGMLQuantizationType, threads: int) -> Iterator[Dequantisation]:
+    _say(f"dequantisation of {qtype.name}", threads)
+    yield from measure_dequantisation(qtype, _shapes(qtype), threads)
+
+
+def _shapes(qtype: GGMLQuantizationType) -> list[tuple[int, int]]:
+    """The shapes, cut to whole quant blocks."""
+    block, _ = quant_block(qtype)
+    return [(rows, columns - columns % block) for rows, columns in SHAPES]
+
+
+def _say(what: str, threads: int) -> None:
+    print(f"measuring {what} on {threads} threads ...", file=sys.stderr, flush=True)
 
 
 def _place(product: Product) -> tuple[GGMLQuantizationType, int, int, int]:

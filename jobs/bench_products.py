@@ -66,23 +66,22 @@ class _Work(Protocol):
 
 
 def measure_products(
-    qtypes: Sequence[GGMLQuantizationType],
+    qtype: GGMLQuantizationType,
     shapes: Sequence[tuple[int, int]],
     tokens: Sequence[int],
     threads: int,
     peaks: Sequence[str],
 ) -> Iterator[Product]:
-    """Measure every combination on one team of threads, each in turn with the peaks."""
+    """Measure weights of a type on a team of threads, each product in turn with the peaks."""
     with ThreadTeam(threads) as team:
         peak_works = [PeakWork(isa, team) for isa in peaks]
-        for qtype in qtypes:
-            for rows, columns in shapes:
-                weight = packed_weight(qtype, rows, columns)
-                for count in tokens:
-                    work = ProductWork(weight, qtype, rows, columns, count, team)
-                    gops, *of_peaks = _gops(work, *peak_works)
-                    found = dict(zip(peaks, of_peaks, strict=True))
-                    yield Product(qtype, rows, columns, count, threads, gops, found)
+        for rows, columns in shapes:
+            weight = packed_weight(qtype, rows, columns)
+            for count in tokens:
+                work = ProductWork(weight, qtype, rows, columns, count, team)
+                gops, *of_peaks = _gops(work, *peak_works)
+                found = dict(zip(peaks, of_peaks, strict=True))
+                yield Product(qtype, rows, columns, count, threads, gops, found)
 
 
 def packed_weight(qtype: GGMLQuantizationType, rows: int, columns: int) -> NDArray[np.uint8]:
