@@ -20,6 +20,7 @@ _WORDS = {
     "kernels": "compiled kernels",
     "download": "downloaded model",
     "hashes": "hashes of model files",
+    "tokenizers": "tokenizers of model files",
 }
 
 

@@ -23,7 +23,8 @@ class CacheEntry:
 
     Attributes:
         name: its path below the cache folder, without the suffix of packed files.
-        kind: packed, unfinished (a packed file being written), kernels, download or hashes.
+        kind: packed, unfinished (a packed file being written), kernels, download, hashes or
+            tokenizers (both records of what was worked out of model files).
         path: of the file or folder.
         n_bytes: on disk.
         last_used_s: in seconds since 1970; of kernels and downloads as the disk records reading.
@@ -65,7 +66,8 @@ class CacheContent:
             *self._folders("kernels", "kernels", r"[0-9a-f]{20}"),
             *self._folders("download", "models", r".+-[0-9a-f]{12}"),
             *self._folders("download", "huggingface", r"models--.+"),
-            *self._hashes(),
+            *self._records("hashes"),
+            *self._records("tokenizers"),
         ]
 
     def named(self, name: str) -> list[CacheEntry]:
@@ -86,8 +88,8 @@ class CacheContent:
             return remove_unused(entry.path)
         if entry.in_use:
             return False
-        if entry.kind == "hashes":
-            for record in _hash_records(entry.path):
+        if entry.kind in ("hashes", "tokenizers"):
+            for record in _records(entry.path):
                 record.unlink(missing_ok=True)
         else:
             shutil.rmtree(entry.path)
@@ -115,17 +117,16 @@ class CacheContent:
         for path in sorted((self.folder / parent).glob("*")):
             if re.fullmatch(pattern, path.name) and path.is_dir():
                 files = [file for file in path.rglob("*") if file.is_file()]
-                # Kernels are loaded whole: a running process does not miss them.
-                in_use = kind == "download" and self._is_open(path)
-                yield _entry(f"{parent}/{path.name}", kind, path, files, in_use=in_use)
+                yield _entry(f"{parent}/{path.name}", kind, path, files, in_use=self._is_used(path))
 
-    def _hashes(self) -> Iterator[CacheEntry]:
-        path = self.folder / "hashes"
-        records = _hash_records(path)
+    def _records(self, kind: str) -> Iterator[CacheEntry]:
+        path = self.folder / kind
+        records = _records(path)
         if records:
-            yield _entry("hashes", "hashes", path, records, in_use=False)
+            yield _entry(kind, kind, path, records, in_use=False)
 
-    def _is_open(self, folder: Path) -> bool:
+    def _is_used(self, folder: Path) -> bool:
+        """Tell whether a process has a file of the folder open: mapped, or its lock."""
         return any(file.is_relative_to(folder.resolve()) for file in self._open_files)
 
     @cached_property
@@ -133,8 +134,8 @@ class CacheContent:
         return open_files()
 
 
-def _hash_records(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("*.json") if re.fullmatch(r"[0-9a-f]{64}", path.stem)]
+def _records(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*") if re.fullmatch(r"[0-9a-f]{64}", path.name)]
 
 
 def _entry(name: str, kind: str, path: Path, files: Sequence[Path], *, in_use: bool) -> CacheEntry:

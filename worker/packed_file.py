@@ -20,6 +20,7 @@ from gguf.constants import GGMLQuantizationType
 from numpy.typing import NDArray
 
 from .file_in_use import hold_shared
+from .folder_sync import sync_folder
 from .gguf import GGUFFile
 from .packed_folder import TEMPORARY_PREFIX, NoRoomError, PackedFolder
 from .packed_index import PackedEntry, PackedIndex, UnsoundPackedFileError, read_index
@@ -167,15 +168,7 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)
 
 
 def _write_at(file: BinaryIO, offset: int, data: NDArray[np.uint8]) -> None:

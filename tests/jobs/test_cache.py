@@ -36,7 +36,7 @@ def test_ls_lists_what_is_there(cache, invoke):
     assert " 7.8 KiB " in model
     assert "of at most 976.6 KiB (as set; `tokenmill cache limit SIZE` changes it)" in lines[-2]
     assert f"all of this lies in {cache}" == lines[-1]
-    assert len(lines) == 1 + 6 + 1 + 2
+    assert len(lines) == 1 + 7 + 1 + 2
 
 
 def test_ls_as_json_has_every_figure(cache, invoke):
@@ -50,7 +50,7 @@ def test_ls_as_json_has_every_figure(cache, invoke):
     )
     assert found["packed_limit_is_set"]
     by_name = {entry.pop("name"): entry for entry in found["entries"]}
-    assert 6 == len(by_name)
+    assert 7 == len(by_name)
     packed = by_name[things.packed_name(cache)]
     assert found["packed_bytes"] == packed["n_bytes"]
     assert packed.pop("last_used").endswith("+00:00")
@@ -86,7 +86,7 @@ def test_rm_all_removes_everything_of_ours(cache, invoke):
     """The user's own files beside it stay."""
     result = invoke("cache", "rm", "--all")
     assert (0, things.KEPT) == (result.exit_code, things.files(cache))
-    assert 6 == result.stdout.count("removed ")
+    assert 7 == result.stdout.count("removed ")
     assert result.stdout.splitlines()[-1].startswith("freed ")
     assert (0, "freed 0.0 KiB\n") == (
         invoke("cache", "rm", "--all").exit_code,

@@ -16,13 +16,14 @@ def fill(cache: Path, models: Path) -> None:
         f"kernels/{KERNELS}/a.nbc": b"code",
         f"models/{MODEL}/m.gguf": b"GGUF" * 2000,
         f"huggingface/{HUB}/blobs/b": b"blob",
-        f"hashes/{'0' * 64}.json": b"{}",
+        f"hashes/{'0' * 64}": b"hash",
+        f"tokenizers/{'0' * 64}": b"pieces",
         "packed/.writing-abc": b"half",
         "packed/.lock": b"",
         "packed-limit.json": b"1000000",
         "kernels/mine/a": b"user",
         "models/my-models/m.gguf": b"user",
-        "hashes/mine.json": b"user",
+        "hashes/mine": b"user",
         "notes.txt": b"user",
     }
     for name, content in contents.items():
@@ -44,7 +45,7 @@ def files(cache: Path) -> set[str]:
     return {str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_file()}
 
 
-OWN = {"kernels/mine/a", "models/my-models/m.gguf", "hashes/mine.json", "notes.txt"}
+OWN = {"kernels/mine/a", "models/my-models/m.gguf", "hashes/mine", "notes.txt"}
 """The user's own files."""
 
 KEPT = OWN | {"packed-limit.json", "packed/.lock"}

@@ -29,6 +29,7 @@ def test_everything_of_ours_is_listed_and_nothing_else(cache):
         f"models/{things.MODEL}": "download",
         f"huggingface/{things.HUB}": "download",
         "hashes": "hashes",
+        "tokenizers": "tokenizers",
     } == {entry.name: entry.kind for entry in entries}
     assert not any(entry.in_use for entry in entries)
     by_name = {entry.name: entry for entry in entries}
