@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from cluster.errors import JobConfigError, JobStoppedError
@@ -30,8 +31,8 @@ def list_cache(output_format: str) -> None:
     Raises:
         JobConfigError: the folder cannot be read.
     """
-    with _cache_errors("read"):
-        content, folder = CacheContent(), PackedFolder()
+    content, folder = CacheContent(), PackedFolder()
+    with _cache_errors(content.folder, "read"):
         if output_format == "json":
             text = json.dumps(_as_json(content, folder), ensure_ascii=False, indent=2)
         else:
@@ -53,7 +54,7 @@ def remove_from_cache(names: Sequence[str], *, everything: bool) -> None:
             "them, or --all"
         )
     content = CacheContent()
-    with _cache_errors("read"):
+    with _cache_errors(content.folder, "read"):
         chosen = content.entries if everything else _named(content, names)
     kept = [entry for entry in chosen if not _remove(content, entry)]
     freed = sum(entry.n_bytes for entry in chosen) - sum(entry.n_bytes for entry in kept)
@@ -74,9 +75,9 @@ def limit_cache(size: str | None) -> None:
     content, folder = CacheContent(), PackedFolder()
     if size is not None:
         n_bytes = None if size == "default" else parse_size(size)
-        with _cache_errors("written"):
+        with _cache_errors(content.folder, "written"):
             folder.set_limit(n_bytes)
-    with _cache_errors("read"):
+    with _cache_errors(content.folder, "read"):
         summary = _summary(content, folder)
     print("\n".join(summary))
 
@@ -110,7 +111,7 @@ def _named(content: CacheContent, names: Sequence[str]) -> list[CacheEntry]:
 
 
 def _remove(content: CacheContent, entry: CacheEntry) -> bool:
-    with _cache_errors("cleared"):
+    with _cache_errors(entry.path, "removed"):
         removed = content.remove(entry)
     if removed:
         print(f"removed {entry.name}, {_size(entry.n_bytes)}")
@@ -185,13 +186,12 @@ def _size(n_bytes: int) -> str:
 
 
 @contextmanager
-def _cache_errors(what: str) -> Iterator[None]:
+def _cache_errors(place: Path, what: str) -> Iterator[None]:
     """Turn an error of the disk into one that names the place."""
     try:
         yield
     except OSError as error:
-        place = error.filename or CacheContent().folder
         raise JobConfigError(
-            f"{place}: the cache cannot be {what}: {error.strerror or error}; check its "
-            "permissions, or set TOKENMILL_CACHE to another folder"
+            f"{place} cannot be {what}: {error.strerror or error}; check its permissions and disk, "
+            "or set TOKENMILL_CACHE to another folder"
         ) from error

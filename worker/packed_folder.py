@@ -96,9 +96,10 @@ class PackedFolder:
         fixed = sum(info.n_bytes for info in files if info.in_use)
         if fixed + n_bytes > limit:
             used = f", of which {fixed:,} are in use" if fixed else ""
+            fix = "free disk space, or set a limit" if self.chosen_limit() is None else "raise it"
             raise NoRoomError(
                 f"{n_bytes:,} bytes are more than packed files may take, {limit:,} in all{used}; "
-                "raise it with `tokenmill cache limit SIZE`"
+                f"{fix} with `tokenmill cache limit SIZE`"
             )
         for info in reversed(files):
             if held + n_bytes > limit and remove_unused(info.path):

@@ -171,22 +171,28 @@ def test_other_sizes_are_usage_errors(empty, invoke, size):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [(("ls",), "cannot be read"), (("limit", "1G"), "cannot be written")],
+    ("arguments", "place", "words"),
+    [
+        (("ls",), "", "read"),
+        (("limit", "1G"), "", "written"),
+        (("rm", "hashes"), "/hashes", "removed"),
+        (("rm", f"kernels/{things.KERNELS}"), f"/kernels/{things.KERNELS}", "removed"),
+    ],
 )
-def test_a_cache_that_cannot_be_used_is_one_clear_line(
-    empty, invoke, monkeypatch, arguments, words
-):
+def test_a_disk_that_fails_is_one_clear_line(cache, invoke, monkeypatch, arguments, place, words):
     """The place, the reason and the fix."""
 
-    def fail(*_):
-        raise PermissionError(13, "Permission denied", str(empty))
+    def fail(*_, **__):
+        raise PermissionError(13, "Permission denied", "x")
 
-    monkeypatch.setattr("worker.packed_folder.PackedFolder.files", fail)
+    if words == "read":
+        monkeypatch.setattr("worker.packed_folder.PackedFolder.files", fail)
     monkeypatch.setattr("worker.packed_folder.PackedFolder.set_limit", fail)
+    monkeypatch.setattr("shutil.rmtree", fail)
+    monkeypatch.setattr("pathlib.Path.unlink", fail)
     result = invoke("cache", *arguments)
-    assert 2 == result.exit_code
-    expected = f"{empty}: the cache {words}: Permission denied; check its permissions, or set"
+    assert (2, 1) == (result.exit_code, len(result.stderr.splitlines()))
+    expected = f"{cache}{place} cannot be {words}: Permission denied; check its permissions and"
     assert expected in result.stderr
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -283,6 +284,14 @@ def test_a_limit_below_the_models_size_costs_memory(tmp_path, team, folder):
     """The fix is another one."""
     folder.set_limit(1000)
     pattern = r"more than packed files may take, 1,000 in all; raise it with `tokenmill cache limit"
+    _assert_in_memory(open_model(tmp_path), team, folder, pattern)
+
+
+def test_a_disk_with_little_room_costs_memory(tmp_path, team, folder, monkeypatch):
+    """By default half of it is left free."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=2000)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    pattern = r"may take, 1,000 in all; free disk space, or set a limit with `tokenmill cache limit"
     _assert_in_memory(open_model(tmp_path), team, folder, pattern)
 
 
