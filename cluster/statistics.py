@@ -63,6 +63,7 @@ WORKERS_SCHEMA: Final = pa.schema(
         ("dequant_misses", pa.int64()),
         ("dequant_evictions", pa.int64()),
         ("dequant_bytes_peak", pa.int64()),
+        ("kernels_compiled", pa.int64()),
         ("peak_rss_bytes", pa.int64()),
     ]
 )

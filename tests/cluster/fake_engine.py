@@ -30,6 +30,7 @@ class FakeSnapshot:
     dequant_evictions: int = 0
     dequant_bytes: int = 0
     dequant_bytes_peak: int = 0
+    kernels_compiled: int = 0
 
     def as_dict(self):
         """Name to value."""

@@ -180,6 +180,25 @@ def test_a_submitted_job_runs_and_leaves_its_output(head, config, tmp_path):
     assert [] == [path for path in uploaded if path.suffix == ".gguf"]
 
 
+def test_an_edit_compiles_kernels_again_only_if_it_is_to_kernels(head, config, tmp_path):
+    """Ray unpacks each edited folder to another path; its workers compile each kernel once."""
+
+    def submit(name):
+        submission = head.submit("--config", config, "--output", tmp_path / name)
+        assert 0 == submission.returncode, submission.stdout + submission.stderr
+        workers = pq.read_table(tmp_path / name / "_stats" / "workers.parquet")
+        return sum(workers["kernels_compiled"].to_pylist())
+
+    def edit(file):
+        with (head.submitted / file).open("a") as source:
+            source.write("# edited\n")
+
+    edit("worker/kernels/flat.py")
+    compiled = submit("kernel")
+    edit("worker/engine/engine.py")
+    assert (True, 0) == (compiled > 0, submit("other"))
+
+
 def test_a_relative_output_is_refused(head, config):
     """The message names the folder in Ray's cache where it would have landed."""
     submission = head.submit("--config", config)

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from kvpool import KVPool
+from worker.kernels.code_cache import CODE_CACHE
 from worker.models.model import Model
 
 from .completion import Completion
@@ -35,6 +36,7 @@ class StatsSnapshot:
         dequant_evictions: weights that had to make room.
         dequant_bytes: bytes of dequantised weights held now.
         dequant_bytes_peak: most bytes ever held.
+        kernels_compiled: kernels that this process compiled, because no other had before.
     """
 
     steps: int
@@ -58,6 +60,7 @@ class StatsSnapshot:
     dequant_evictions: int
     dequant_bytes: int
     dequant_bytes_peak: int
+    kernels_compiled: int
 
     def as_dict(self) -> dict[str, int | float]:
         """Name to value in the order above, a row of a statistics table."""
@@ -119,4 +122,5 @@ class EngineStats:
             dequant_evictions=cache.evictions,
             dequant_bytes=cache.n_bytes,
             dequant_bytes_peak=cache.peak_bytes,
+            kernels_compiled=CODE_CACHE.compiled,
         )
