@@ -63,7 +63,7 @@ class Engine:
         }
         self._scheduler = Scheduler(self._pool, **limits)
         self._runner = ModelRunner(model, self.kv, **limits)
-        self._sampler = Sampler(self.tokenizer.vocab_size)
+        self._sampler = Sampler(self.tokenizer.vocab_size, self._team)
         self._admission = Admission(
             tokenizer=self.tokenizer,
             encoder=self.encoder,

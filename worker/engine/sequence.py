@@ -10,6 +10,7 @@ from .draws import DrawKey
 from .request import RowId
 from .sampling_params import SamplingParams
 from .stop_matcher import StopMatcher
+from .token_counts import TokenCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Sequence:
         num_computed_tokens: tokens whose K/V are in the cache.
         num_known_tokens: most tokens ever computed; those below are recomputed.
         logprobs: one entry a generated token; None when not asked for.
+        token_counts: its tokens as penalties look at them; None without penalties.
         arrival_s: when it came, on the engine's clock.
         first_token_s: when its first token was sampled.
     """
@@ -71,6 +73,7 @@ class Sequence:
         self.num_computed_tokens = 0
         self.num_known_tokens = 0
         self.logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
+        self.token_counts = TokenCounts(prompt_token_ids) if params.has_penalties else None
         self.arrival_s = arrival_s
         self.first_token_s: float | None = None
         self._detokenizer = detokenizer
@@ -111,6 +114,8 @@ class Sequence:
         if token_id in self.params.stop_token_ids:
             return self._end(Ending(FinishReason.STOP, token_id))
         self.token_ids.append(token_id)
+        if self.token_counts is not None:
+            self.token_counts.add(token_id)
         if self.logprobs is not None and logprobs is not None:
             self.logprobs.append(logprobs)
         match = self._matcher.push(self._detokenizer.push(token_id))

@@ -14,6 +14,7 @@ from worker.engine.completion import Completion
 from worker.engine.sampler import Sampler
 from worker.errors import RowError
 from worker.models.logits import Logits
+from worker.thread_team import ThreadTeam
 from worker.tokenizer.detokenizer import Detokenizer
 
 from .sequences import byte_piece, make_sequence
@@ -125,7 +126,7 @@ def one_at_a_time(request, context=64, logits=logits_of, job_seed=0) -> Completi
     )
     while True:
         row = logits(sequence.token_ids)
-        (sample,) = Sampler(VOCAB).sample(whole(row[None]), [sequence])
+        (sample,) = Sampler(VOCAB, ThreadTeam(1)).sample(whole(row[None]), [sequence])
         ending = sequence.append(sample.token_id, sample.logprobs)
         if ending is not None:
             return sequence.completion(ending, 0.0)

@@ -8,18 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.engine.draws import uniform
-from worker.engine.sampler import Sampler, penalised
+from worker.engine.completion import TokenLogprobs
+from worker.engine.sampler import Sample, Sampler
+from worker.models.logits import Logits
+from worker.thread_team import ThreadTeam
 
 from .fake_model import whole
+from .naive_sampler import sampled
 from .sequences import make_sequence
 
 QRS = np.log(np.array([0.5, 0.3, 0.2], np.float32))
 
 
+def make_sampler(vocab_size):
+    """A sampler that works in this thread."""
+    return Sampler(vocab_size, ThreadTeam(1))
+
+
 def _sample(logits, *sequences):
     logits = np.ascontiguousarray(np.atleast_2d(np.asarray(logits, np.float32)))
-    return [s and s.token_id for s in Sampler(logits.shape[1]).sample(whole(logits), sequences)]
+    return [
+        s and s.token_id for s in make_sampler(logits.shape[1]).sample(whole(logits), sequences)
+    ]
 
 
 def _vocabulary(size=300):
@@ -121,11 +131,12 @@ params = st.fixed_dictionaries(
 @settings(deadline=None)
 @given(st.lists(params, min_size=1, max_size=9), st.integers(0, 2**32))
 def test_row_alone_equals_row_in_a_batch(rows, seed):
-    """Neighbours change neither a row's token nor a bit of its log-probabilities."""
+    """Neighbours and threads change neither a row's token nor a bit of its log-probabilities."""
     logits = np.random.default_rng(seed).normal(0, 3, (len(rows), 301)).astype(np.float32)
-    sampler = Sampler(301)
     sequences = [make_sequence((5, 6, 7, 5), **row) for row in rows]
-    batch = sampler.sample(whole(logits), sequences)
+    with ThreadTeam(3) as team:
+        batch = Sampler(301, team).sample(whole(logits), sequences)
+    sampler = make_sampler(301)
     alone = [
         sampler.sample(whole(logits[i : i + 1].copy()), [sequence])[0]
         for i, sequence in enumerate(sequences)
@@ -133,54 +144,66 @@ def test_row_alone_equals_row_in_a_batch(rows, seed):
     assert batch == alone
 
 
-def _naive(logits, sequence):
-    """Sort everything, filter in the documented order, walk the running sum."""
-    p = sequence.params
-    weights = [math.exp((float(x) - float(logits.max())) / p.temperature) for x in logits]
-    order = sorted(range(len(weights)), key=lambda i: (-logits[i], i))
-    kept = [i for i in order if weights[i] >= p.min_p][: p.top_k or None]
-    mass, total = 0.0, sum(weights[i] for i in kept)
-    nucleus = []
-    for i in kept:
-        nucleus.append(i)
-        mass += weights[i]
-        if mass >= p.top_p * total:
-            break
-    if p.top_p == 1 and not 0 < p.top_k < len(weights):
-        nucleus.sort()
-    target, running = uniform(sequence.draw_key, 0) * sum(weights[i] for i in nucleus), 0.0
-    return next(i for i in nucleus if (running := running + weights[i]) > target)
+def _expected(row, sequence):
+    """The sample that the twin of the whole sampler gives."""
+    found = sampled(row, sequence)
+    if found is None or found[1] is None:
+        return found and Sample(found[0])
+    (token, logprob), *top = found[1]
+    return Sample(token, TokenLogprobs(token, logprob, tuple(top)))
 
 
 @settings(deadline=None)
-@given(params.filter(lambda p: p["temperature"] > 0), st.integers(0, 2**32))
-def test_draw_equals_the_naive_one(row, seed):
-    """As sorting the whole vocabulary and adding up probabilities."""
-    row = row | {"presence_penalty": 0.0, "repetition_penalty": 1.0}
-    logits = np.random.default_rng(seed).normal(0, 2, 200).astype(np.float32)
-    sequence = make_sequence(**row)
-    assert _sample(logits, sequence) == [_naive(logits, sequence)]
+@given(
+    st.lists(params, min_size=1, max_size=5),
+    st.sampled_from([1, 5, 8, 63, 300, 1025, 5000]),
+    st.sampled_from(["normal", "flat", "ties", "peaked", "far apart"]),
+    st.integers(0, 2**32),
+)
+def test_samples_equal_the_naive_ones(rows, vocab, kind, seed):
+    """Bit for bit as sorting everything and adding it up in order, whatever the logits are."""
+    random = np.random.default_rng(seed)
+    shape = (len(rows), vocab)
+    logits = {
+        "normal": lambda: random.normal(0, 3, shape),
+        "flat": lambda: random.normal(5, 1e-3, shape),
+        "ties": lambda: random.integers(-2, 3, shape),
+        "peaked": lambda: random.normal(0, 1, shape) + 30 * (random.random(shape) < 2 / vocab),
+        "far apart": lambda: random.normal(0, 1, shape) * 10.0 ** random.integers(-40, 38, shape),
+    }[kind]().astype(np.float32)
+    sequences = []
+    for i, row in enumerate(rows):
+        sequence = make_sequence(random.integers(0, min(vocab, 250), 9), row_id=i, **row)
+        for token in random.integers(0, min(vocab, 250), 20).tolist():
+            sequence.append(token, None)
+        sequences.append(sequence)
+    before = logits.copy()
+    samples = make_sampler(vocab).sample(whole(logits), sequences)
+    assert [_expected(*pair) for pair in zip(logits, sequences, strict=True)] == samples
+    assert before.tobytes() == logits.tobytes()
 
 
-def test_penalties_look_where_they_should():
-    """Presence and frequency at the completion, repetition at the prompt as well."""
-    logits = np.array([2.0, -2.0, 2.0, 2.0], np.float32)
-    sequence = make_sequence((0, 1, 0), presence_penalty=0.5)
-    for token in (2, 2):
-        sequence.append(token, None)
-    assert penalised(logits, sequence).tolist() == [2.0, -2.0, 1.5, 2.0]
-    sequence.params = make_sequence(frequency_penalty=0.5).params
-    assert penalised(logits, sequence).tolist() == [2.0, -2.0, 1.0, 2.0]
-    sequence.params = make_sequence(repetition_penalty=2).params
-    assert penalised(logits, sequence).tolist() == [1.0, -4.0, 1.0, 2.0]
-    assert logits.tolist() == [2.0, -2.0, 2.0, 2.0]
+@settings(deadline=None, max_examples=20)
+@given(
+    st.sampled_from([0.0, 0.5, 0.9, 0.99, 1 - 2**-53]),
+    st.sampled_from([0.3, 1.0, 5.0, 100.0]),
+    st.sampled_from([0, 700, 20_000, 48_000]),
+    st.integers(0, 2**32),
+)
+def test_wide_nuclei_equal_the_naive_ones(top_p, temperature, top_k, seed):
+    """In a vocabulary of real size, where the nucleus has one token or nearly all."""
+    logits = np.random.default_rng(seed).normal(0, 3, (1, 49_153)).astype(np.float32)
+    sequence = make_sequence(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
+    assert [_expected(logits[0], sequence)] == make_sampler(49_153).sample(
+        whole(logits), [sequence]
+    )
 
 
 def test_logprobs_are_the_models_own():
     """Before temperature, penalties and filters; the most likely first, lowest id in a tie."""
     logits = np.log(np.array([[0.1, 0.4, 0.4, 0.1]], np.float32))
     sequence = make_sequence((1,), logprobs=3, temperature=0, repetition_penalty=50)
-    (sample,) = Sampler(4).sample(whole(logits), [sequence])
+    (sample,) = make_sampler(4).sample(whole(logits), [sequence])
     assert sample.token_id == 2
     assert sample.logprobs.token_id == 2
     assert sample.logprobs.logprob == pytest.approx(math.log(0.4), abs=1e-6)
@@ -192,7 +215,7 @@ def test_more_logprobs_than_tokens():
     """K above the vocabulary gives the whole vocabulary, 0 the sampled token alone."""
     logits = np.zeros((2, 3), np.float32)
     rows = [make_sequence(logprobs=50), make_sequence(logprobs=0)]
-    first, second = Sampler(3).sample(whole(logits), rows)
+    first, second = make_sampler(3).sample(whole(logits), rows)
     assert [i for i, _ in first.logprobs.top] == [0, 1, 2]
     assert (second.logprobs.top, second.logprobs.logprob) == ((), first.logprobs.logprob)
 
@@ -216,7 +239,7 @@ def test_large_finite_logits_are_sound():
 
 def test_no_row_is_an_empty_answer():
     """A step in which nothing samples asks for nothing."""
-    assert Sampler(5).sample(whole(np.empty((0, 5), np.float32)), []) == []
+    assert make_sampler(5).sample(whole(np.empty((0, 5), np.float32)), []) == []
 
 
 @pytest.mark.parametrize("padding", [50.0, math.nan, math.inf])
@@ -238,7 +261,9 @@ def test_embedding_rows_without_a_token_are_never_sampled(padding, params):
     logits = np.random.default_rng(0).normal(0, 2, (30, 40)).astype(np.float32)
     padded = np.hstack([logits, np.full((30, 8), padding, np.float32)])
     rows = [make_sequence([3, 5], seed=seed, **params) for seed in range(30)]
-    assert Sampler(40).sample(whole(padded, 40), rows) == Sampler(40).sample(whole(logits), rows)
+    assert make_sampler(40).sample(whole(padded, 40), rows) == make_sampler(40).sample(
+        whole(logits), rows
+    )
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
@@ -249,3 +274,26 @@ def test_logits_that_penalties_make_infinite_give_no_token(temperature):
     assert [None] == _sample(logits, make_sequence([0], **params))
     params["repetition_penalty"] = 100
     assert [1] == _sample(-logits, make_sequence([0, 2], **params))
+
+
+def test_the_best_token_needs_no_logits():
+    """Greedy rows are sampled from the best token alone; the row's memory is not looked at."""
+    logits = Logits(
+        rows=np.full((3, 4), np.nan, np.float32),
+        kept=np.zeros(3, np.bool_),
+        best_token=np.array([2, -1, 0], np.int32),
+        best_value=np.zeros(3, np.float32),
+    )
+    rows = [make_sequence() for _ in range(3)]
+    assert [Sample(2), None, Sample(0)] == make_sampler(4).sample(logits, rows)
+
+
+@pytest.mark.parametrize(
+    "params", [{"temperature": 0.5}, {"logprobs": 0}, {"frequency_penalty": 0.1}]
+)
+def test_a_row_that_needs_its_logits_is_not_sampled_without(params):
+    """A model that dropped them is a bug of ours."""
+    logits = whole(np.zeros((1, 4), np.float32))
+    logits.kept[0] = False
+    with pytest.raises(AssertionError, match="not kept"):
+        make_sampler(4).sample(logits, [make_sequence(**params)])

@@ -1,41 +1,33 @@
-"""Kernels of the sampler against NumPy and plain Python."""
+"""Kernels of the sampler against plain sums and searches."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.kernels.sampling import pick, softmax_weights
+from tests.worker.engine.naive_sampler import drawn, in_order, picked, total_of, weights_of
+from worker.kernels.sampling import NO_TOKEN, choose, likeliest, pick, sum_weights
+from worker.kernels.scratch import BLOCK, make_scratch
+
+SIZES = [1, 3, 4, 7, 8, 12, 15, 511, 512, 513, 516, 1023, 1024, 3001]
+
+
+def chosen(row, temperature, min_p, top_k, top_p, draw):
+    """The token that the kernel chooses."""
+    return choose(row, temperature, min_p, top_k, top_p, draw, make_scratch(row.size))
 
 
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 7.0])
-@pytest.mark.parametrize("size", [1, 2, 7, 49152])
-def test_weights_are_exponentials(temperature, size):
-    """To two units in the last place of float64, and so is their sum."""
-    logits = np.random.default_rng(size).normal(0, 5, size).astype(np.float32)
-    weights = np.empty(size)
-    total = softmax_weights(logits, temperature, 0.0, weights)
-    expected = np.exp((logits.astype(np.float64) - float(logits.max())) / temperature)
-    np.testing.assert_allclose(weights, expected, rtol=5e-16, atol=1e-300)
-    assert total == pytest.approx(expected.sum(), rel=1e-13)
-    assert weights[logits.argmax()] == 1.0
-
-
-def test_weights_far_below_the_largest_are_zero():
-    """No overflow and no NaN, however small the temperature."""
-    weights = np.empty(3)
-    softmax_weights(np.array([0, -3e38, -1], np.float32), 5e-324, 0.0, weights)
-    assert weights.tolist() == [1.0, 0.0, 0.0]
-
-
-def test_min_p_drops_small_weights():
-    """A weight equal to min_p stays."""
-    weights = np.empty(3)
-    logits = np.array([0, 1, 0.5], np.float32)
-    softmax_weights(logits, 1.0, 0.0, weights)
-    border = weights[2]
-    assert softmax_weights(logits, 1.0, border, weights) == 1.0 + border
-    assert weights.tolist() == [0.0, 1.0, border]
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_of_weights_equal_the_naive_one(size, temperature):
+    """Bit for bit, and up to the end of each block nearly so."""
+    row = np.random.default_rng(size).normal(0, 5, size).astype(np.float32)
+    prefixes = np.full(-(-size // BLOCK), np.nan)
+    total = sum_weights(row, float(row.max()), temperature, 1e-4, prefixes)
+    weights = weights_of(row, temperature, 1e-4)
+    assert total_of(weights) == total
+    ends = [min(end, size) for end in range(BLOCK, size + BLOCK, BLOCK)]
+    np.testing.assert_allclose(prefixes, np.cumsum(weights)[np.array(ends) - 1], rtol=1e-13)
 
 
 @settings(deadline=None)
@@ -46,7 +38,75 @@ def test_pick_equals_searching_the_running_sum(weights, share):
     if not weights.any():
         return
     target = share * weights.sum()
-    expected = np.searchsorted(np.cumsum(weights), target, side="right")
-    expected = min(expected, np.flatnonzero(weights)[-1])
-    assert pick(weights, target) == expected
+    assert picked(weights, target) == pick(weights, target)
     assert weights[pick(weights, target)] > 0
+
+
+@pytest.mark.parametrize("size", [5, 512, 1500])
+def test_draws_that_fall_between_two_tokens(size):
+    """With equal weights every running sum is exact, and a target equal to it goes on to the next.
+
+    These are the draws for which sums of blocks are not good enough.
+    """
+    row = np.zeros(size, np.float32)
+    for token in {0, 1, size // 2, size - 1}:
+        draw = token / size
+        if draw * size == token:
+            assert token == chosen(row, 1.0, 0.0, 0, 1.0, draw)
+            assert max(0, token - 1) == chosen(row, 1.0, 0.0, 0, 1.0, np.nextafter(draw, 0))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3000), st.integers(0, 2**32), st.data())
+def test_draws_near_a_running_sum_equal_the_naive_ones(size, seed, data):
+    """A few roundings before and behind the end of a token's weight."""
+    row = np.random.default_rng(seed).normal(0, 4, size).astype(np.float32)
+    weights = weights_of(row, 1.0, 0.0)
+    token = data.draw(st.integers(0, size - 1))
+    draw = float(np.cumsum(weights)[token]) / total_of(weights)
+    for _ in range(data.draw(st.integers(0, 3))):
+        draw = float(np.nextafter(draw, data.draw(st.sampled_from([0, 1]))))
+    draw = min(draw, 1 - 2.0**-53)
+    expected = picked(weights, draw * total_of(weights))
+    assert expected == chosen(row, 1.0, 0.0, 0, 1.0, draw)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([1, 64, 300, 20_000]),
+    st.sampled_from([0.01, 1.0, 30.0]),
+    st.sampled_from([0.0, 1e-3, 1.0]),
+    st.sampled_from([0, 1, 2, 299, 10_000]),
+    st.sampled_from([0.0, 0.1, 0.99, 1 - 2.0**-53, 1.0]),
+    st.sampled_from([0.0, 2.0**-53, 0.3, 1 - 2.0**-53]),
+    st.integers(0, 2**32),
+)
+def test_extreme_draws_and_filters_equal_the_naive_ones(
+    size, temperature, min_p, top_k, top_p, draw, seed
+):
+    """The ends of every range, together."""
+    row = np.random.default_rng(seed).normal(0, 2, size).astype(np.float32)
+    expected = drawn(row, temperature, min_p, top_k, top_p, draw)
+    assert expected == chosen(row, temperature, min_p, top_k, top_p, draw)
+
+
+@pytest.mark.parametrize("filters", [(0, 1.0), (0, 0.9), (40, 1.0), (40, 0.9)])
+def test_tokens_that_are_ruled_out_are_never_chosen(filters):
+    """Minus infinity, anywhere; plus infinity leaves no token."""
+    row = np.full(200, -np.inf, np.float32)
+    row[[70, 199]] = 5.0
+    assert {70, 199} == {chosen(row, 1.0, 0.0, *filters, draw) for draw in (0.0, 0.4, 0.6, 0.99)}
+    assert 70 == chosen(row, 0.0, 0.0, *filters, 0.0)
+    row[0] = np.inf
+    assert NO_TOKEN == chosen(row, 1.0, 0.0, *filters, 0.5)
+    assert NO_TOKEN == chosen(np.full(3, -np.inf, np.float32), 0.0, 0.0, *filters, 0.0)
+
+
+@pytest.mark.parametrize("k", [0, 1, 20, 300, 1000])
+def test_the_likeliest_equal_a_full_sort(k):
+    """Their tokens in order, and the sums that their log-probabilities are made of."""
+    row = np.random.default_rng(k).normal(0, 3, 300).astype(np.float32)
+    scratch = make_scratch(300)
+    expected = (float(row.max()), total_of(weights_of(row, 1.0, 0.0)))
+    assert expected == likeliest(row, k, scratch)
+    assert in_order(row)[:k].tolist() == scratch.candidates[: min(k, 300)].tolist()
