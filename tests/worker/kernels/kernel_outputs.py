@@ -20,10 +20,13 @@ from worker.kernels.layouts import layout_of
 from worker.kernels.matmul import matmul
 from worker.kernels.native import address_of
 from worker.kernels.pack import pack_rows
+from worker.kernels.penalties import penalise
+from worker.kernels.philox import philox
 from worker.kernels.quantize import RECORD_BYTES, quantized
 from worker.kernels.rms_norm import rms_norm
 from worker.kernels.rope import rope
-from worker.kernels.sampling import pick, softmax_weights
+from worker.kernels.sampling import choose, likeliest
+from worker.kernels.scratch import make_scratch
 from worker.kernels.soft_cap import soft_cap
 from worker.kernels.tile import tiles
 from worker.kernels.vector import exp8, load8, store8
@@ -163,13 +166,29 @@ def _best_token():
 
 
 def _sampling():
+    row, scratch = floats(14, 5003, reach=16.0), make_scratch(5003)
+    filters = ((0, 1.0), (0, 0.9), (0, 0.999), (50, 1.0), (700, 0.8))
     outputs = []
-    for temperature, min_p in ((1.0, 0.0), (0.7, 0.05), (0.01, 0.0)):
-        weights = np.empty(1003)
-        total = softmax_weights(floats(14, 1003, reach=16.0), temperature, min_p, weights)
-        picked = [pick(weights, total * share / 7) for share in range(7)]
-        outputs += [weights, np.array([total]), np.array(picked)]
-    return outputs
+    for temperature, min_p in ((1.0, 0.0), (8.0, 0.05), (0.01, 0.0)):
+        for top_k, top_p in filters:
+            arguments = (row, temperature, min_p, top_k, top_p)
+            tokens = [choose(*arguments, share / 97, scratch) for share in range(97)]
+            outputs += [np.array(tokens), scratch.prefixes.copy()]
+    outputs.append(np.array(likeliest(row, 200, scratch)))
+    return [*outputs, scratch.candidates[:200].copy(), scratch.prefixes.copy()]
+
+
+def _penalties():
+    row, before = floats(15, 1003, reach=16.0), np.empty(1003, np.float32)
+    tokens = np.arange(0, 1003, 2, dtype=np.int32)
+    factors = [np.float32(factor) for factor in (1.3, 0.7, 0.1)]
+    penalise(row, tokens, tokens % 7, *factors, before)
+    return [row]
+
+
+def _philox():
+    keys = words(16, 20, 3)
+    return [np.array([philox(*key) for key in keys], np.uint64)]
 
 
 def _matmul():
@@ -243,6 +262,8 @@ CASES: Mapping[str, Callable[[], list[np.ndarray]]] = {
     "quantize": _quantize,
     "best_token": _best_token,
     "sampling": _sampling,
+    "penalties": _penalties,
+    "philox": _philox,
     "matmul": _matmul,
     "attention": lambda: _attention(30, kv_heads=3, group=3, head_dim=64, block_size=16),
     "attention window, cap": lambda: _attention(
