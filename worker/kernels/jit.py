@@ -35,15 +35,17 @@ def kernel(function: F) -> F:
     assert function.__closure__ is None, f"{function.__qualname__} is no module-level function"
     if config.DISABLE_JIT:
         return function
-    compiled: F = Kernel(function, targetoptions={"nopython": True, **JIT_OPTIONS})
+    compiled: F = Kernel(function)
     return compiled
 
 
 class Kernel(CPUDispatcher):  # type: ignore[misc]
     """A function that Numba compiles for the types it is called with, once for all processes."""
 
-    def __init__(self, function: Callable[..., Any], targetoptions: dict[str, Any]) -> None:
-        super().__init__(function, targetoptions=targetoptions)
+    def __init__(self, function: Callable[..., Any]) -> None:
+        # Nobody calls it as a C function; `Native` is for that.
+        options = {"nopython": True, "no_cfunc_wrapper": True, **JIT_OPTIONS}
+        super().__init__(function, targetoptions=options)
         self._cache = KernelCache(function)
 
     def compile(self, sig: Any) -> Any:
