@@ -29,7 +29,7 @@ def fingerprint(job: Job, model_sha256: str, numerics: str) -> dict[str, Any]:
         "sampling": asdict(job.sampling),
         "seed": engine.job_seed,
         "compute": engine.compute,
-        "kv_dtype": "float32",
+        "kv_dtype": engine.kv_cache_dtype,
         "max_model_len": engine.max_model_len,
         "kv_pool_bytes": engine.kv_pool_bytes,
         "kv_pool_tokens": engine.kv_pool_tokens,

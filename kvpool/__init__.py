@@ -6,7 +6,7 @@ Knows token ids and ints, never a Sequence.
 from .block_table import BlockTable
 from .errors import KVPoolError, PoolSizeError
 from .ids import FREED, BlockId, SlotId
-from .kv_cache import KVCache
+from .kv_cache import KVCache, KVDtype
 from .layer_group import LayerGroup
 from .pool import BlockTables, KVPool, PoolUsage
 from .sizing import PoolLimits
@@ -17,6 +17,7 @@ __all__ = [
     "BlockTable",
     "BlockTables",
     "KVCache",
+    "KVDtype",
     "KVPool",
     "KVPoolError",
     "LayerGroup",

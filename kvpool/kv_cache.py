@@ -1,11 +1,15 @@
 """The K/V arrays: one preallocated pair for each layer group."""
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .layer_group import LayerGroup
+
+KVDtype = Literal["float32", "float16"]
+"""Type of the numbers in the K/V arrays."""
 
 
 class KVCache:
@@ -15,28 +19,48 @@ class KVCache:
     them memory page by page, when a block is first written. A block that is given back keeps
     its old values: readers must stop at a sequence's length.
 
+    A block holds its keys dimension by dimension and its values slot by slot: attention takes many
+    slots of one dimension of the keys at a time, and many dimensions of one slot of the values.
+
     Attributes:
         groups: the layer groups, in the order of ``keys`` and ``values``.
         block_size: tokens a block.
-        keys: per group ``[layers in group, blocks, kv_heads, block_size, head_dim]``.
-        values: the same shapes.
+        dtype: of the arrays.
+        keys: per group ``[layers in group, blocks, kv_heads, head_dim, block_size]``.
+        values: per group ``[layers in group, blocks, kv_heads, block_size, head_dim]``.
     """
 
     groups: tuple[LayerGroup, ...]
     block_size: int
-    keys: tuple[NDArray[np.float32], ...]
-    values: tuple[NDArray[np.float32], ...]
+    dtype: KVDtype
+    keys: tuple[NDArray[Any], ...]
+    values: tuple[NDArray[Any], ...]
 
     def __init__(
-        self, groups: Sequence[LayerGroup], num_blocks: Sequence[int], block_size: int
+        self,
+        groups: Sequence[LayerGroup],
+        num_blocks: Sequence[int],
+        block_size: int,
+        dtype: KVDtype = "float32",
     ) -> None:
         assert len(groups) == len(num_blocks), (groups, num_blocks)
         self.groups = tuple(groups)
         self.block_size = block_size
-        shapes = [_shape(g, n, block_size) for g, n in zip(groups, num_blocks, strict=True)]
+        self.dtype = dtype
+        starts = [
+            (len(group.layers), count, group.num_kv_heads)
+            for group, count in zip(groups, num_blocks, strict=True)
+        ]
+        dims = [group.head_dim for group in groups]
         # zeros, not empty: calloc is as lazy, and a slot never written can hold no NaN.
-        self.keys = tuple(np.zeros(shape, np.float32) for shape in shapes)
-        self.values = tuple(np.zeros(shape, np.float32) for shape in shapes)
+        self.keys = tuple(
+            np.zeros((*start, dim, block_size), dtype)
+            for start, dim in zip(starts, dims, strict=True)
+        )
+        self.values = tuple(
+            np.zeros((*start, block_size, dim), dtype)
+            for start, dim in zip(starts, dims, strict=True)
+        )
         self._places = {
             layer: (g, index)
             for g, group in enumerate(groups)
@@ -51,7 +75,3 @@ class KVCache:
     def layer(self, layer_index: int) -> tuple[int, int]:
         """Where a model layer lies: (group index, index within the group)."""
         return self._places[layer_index]
-
-
-def _shape(group: LayerGroup, num_blocks: int, block_size: int) -> tuple[int, ...]:
-    return (len(group.layers), num_blocks, group.num_kv_heads, block_size, group.head_dim)

@@ -26,7 +26,10 @@ class LayerGroup:
         assert self.layers, f"layer group {self.name} has no layers"
         assert self.window is None or self.window > 0, f"layer group {self.name}: window < 1"
 
-    def block_bytes(self, block_size: int, itemsize: int = 4) -> int:
-        """Bytes of one block: keys and values of ``block_size`` tokens in all layers."""
+    def block_bytes(self, block_size: int, itemsize: int) -> int:
+        """Bytes of one block: keys and values of ``block_size`` tokens in all layers.
+
+        ``itemsize`` is the bytes of a number: 4 for float32, 2 for float16.
+        """
         values = len(self.layers) * self.num_kv_heads * block_size * self.head_dim
         return 2 * values * itemsize

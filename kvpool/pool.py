@@ -53,7 +53,7 @@ class KVPool:
             for group, count in zip(groups, num_blocks, strict=True)
         )
         self._pools = tuple(BlockPool(count) for count in num_blocks)
-        self._block_bytes = tuple(group.block_bytes(self.block_size) for group in groups)
+        self._block_bytes = tuple(limits.block_bytes(group) for group in groups)
 
     def new_tables(self) -> BlockTables:
         """Empty tables for a sequence."""

@@ -23,12 +23,18 @@ class PoolLimits:
         max_num_seqs: most sequences that hold blocks at the same time.
         max_num_batched_tokens: most tokens a step adds, over all sequences.
         max_model_len: most tokens of one sequence.
+        itemsize: bytes of a number in the K/V arrays.
     """
 
     block_size: int
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
+    itemsize: int = 4
+
+    def block_bytes(self, group: LayerGroup) -> int:
+        """Bytes of a block of a group."""
+        return group.block_bytes(self.block_size, self.itemsize)
 
     @property
     def most_useful_blocks(self) -> int:
@@ -83,7 +89,7 @@ def blocks_from_bytes(
     Raises:
         PoolSizeError: not one block of each group fits.
     """
-    block_bytes = [group.block_bytes(limits.block_size) for group in groups]
+    block_bytes = [limits.block_bytes(group) for group in groups]
     if sum(block_bytes) > budget:
         raise PoolSizeError(
             f"kv_pool_bytes: {budget} bytes hold not even one block of {limits.block_size} tokens, "
@@ -94,7 +100,7 @@ def blocks_from_bytes(
         """The largest ``blocks(n)``, n up to ``most``, within the budget."""
 
         def size(n: int) -> int:
-            return pool_bytes(groups, blocks(n), limits.block_size)
+            return pool_bytes(groups, blocks(n), limits)
 
         return blocks(bisect_right(range(most + 1), budget, key=size) - 1)
 
@@ -109,16 +115,14 @@ def blocks_from_bytes(
 def default_blocks(groups: Sequence[LayerGroup], limits: PoolLimits) -> tuple[int, ...]:
     """As many blocks as the limits can use, within DEFAULT_POOL_BYTES."""
     wanted = _blocks(groups, limits.most_useful_blocks, limits)
-    if pool_bytes(groups, wanted, limits.block_size) <= DEFAULT_POOL_BYTES:
+    if pool_bytes(groups, wanted, limits) <= DEFAULT_POOL_BYTES:
         return wanted
     return blocks_from_bytes(groups, DEFAULT_POOL_BYTES, limits)
 
 
-def pool_bytes(groups: Sequence[LayerGroup], num_blocks: Sequence[int], block_size: int) -> int:
+def pool_bytes(groups: Sequence[LayerGroup], num_blocks: Sequence[int], limits: PoolLimits) -> int:
     """Bytes of the K/V arrays of such a pool."""
-    return sum(
-        n * group.block_bytes(block_size) for group, n in zip(groups, num_blocks, strict=True)
-    )
+    return sum(n * limits.block_bytes(group) for group, n in zip(groups, num_blocks, strict=True))
 
 
 def check_memory(needed: int, setting: str, available: int | None = None) -> None:

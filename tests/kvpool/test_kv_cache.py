@@ -1,6 +1,7 @@
 """KVCache: shapes, places, laziness."""
 
 import numpy as np
+import pytest
 
 from kvpool import KVCache, LayerGroup
 
@@ -10,12 +11,13 @@ GROUPS = (
 )
 
 
-def test_shapes_follow_the_groups():
-    """One pair of float32 arrays a group, layer first, head_dim last."""
-    cache = KVCache(GROUPS, (7, 5), block_size=16)
-    assert [k.shape for k in cache.keys] == [(2, 7, 3, 16, 8), (4, 5, 2, 16, 4)]
-    assert [v.shape for v in cache.values] == [k.shape for k in cache.keys]
-    assert {a.dtype for a in (*cache.keys, *cache.values)} == {np.dtype(np.float32)}
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_shapes_follow_the_groups(dtype):
+    """One pair of arrays a group; slots are last in the keys, dimensions in the values."""
+    cache = KVCache(GROUPS, (7, 5), 16, dtype)
+    assert [k.shape for k in cache.keys] == [(2, 7, 3, 8, 16), (4, 5, 2, 4, 16)]
+    assert [v.shape for v in cache.values] == [(2, 7, 3, 16, 8), (4, 5, 2, 16, 4)]
+    assert {a.dtype for a in (*cache.keys, *cache.values)} == {np.dtype(dtype)}
     assert all(a.flags.c_contiguous for a in (*cache.keys, *cache.values))
 
 
@@ -25,10 +27,12 @@ def test_layers_are_found_in_their_group():
     assert [cache.layer(i) for i in range(6)] == [(1, 0), (1, 1), (0, 0), (1, 2), (1, 3), (0, 1)]
 
 
-def test_bytes_agree_with_block_bytes():
+@pytest.mark.parametrize(("dtype", "itemsize"), [("float32", 4), ("float16", 2)])
+def test_bytes_agree_with_block_bytes(dtype, itemsize):
     """What the arrays take is what sizing counts."""
-    cache = KVCache(GROUPS, (7, 5), block_size=16)
-    assert cache.n_bytes == 7 * GROUPS[0].block_bytes(16) + 5 * GROUPS[1].block_bytes(16)
+    cache = KVCache(GROUPS, (7, 5), 16, dtype)
+    blocks = [group.block_bytes(16, itemsize) for group in GROUPS]
+    assert cache.n_bytes == 7 * blocks[0] + 5 * blocks[1]
 
 
 def test_reserving_takes_no_memory():

@@ -57,11 +57,11 @@ def test_bytes_give_the_largest_pool_within_the_budget(limits, window, wide, bud
     try:
         blocks = blocks_from_bytes(groups, budget, limits)
     except PoolSizeError:
-        assert pool_bytes(groups, (1, 1), limits.block_size) > budget
+        assert pool_bytes(groups, (1, 1), limits) > budget
         return
-    assert pool_bytes(groups, blocks, limits.block_size) <= budget
+    assert pool_bytes(groups, blocks, limits) <= budget
     more = [n + 1 for n in blocks]
-    assert pool_bytes(groups, more, limits.block_size) > budget
+    assert pool_bytes(groups, more, limits) > budget
     assert blocks[1] <= limits.window_blocks(window)
 
 
@@ -107,7 +107,7 @@ def test_default_pool_of_gemma_3_holds_its_whole_context(sequences, tokens):
         max_model_len=32768,
     )
     blocks = default_blocks(GEMMA, limits)
-    assert pool_bytes(GEMMA, blocks, 16) <= DEFAULT_POOL_BYTES
+    assert pool_bytes(GEMMA, blocks, limits) <= DEFAULT_POOL_BYTES
     assert KVPool(GEMMA, blocks, limits).max_sequence_tokens == 32768
     few = blocks_from_tokens(GEMMA, 4300, limits)
     assert KVPool(GEMMA, few, limits).max_sequence_tokens == 4304
@@ -116,8 +116,8 @@ def test_default_pool_of_gemma_3_holds_its_whole_context(sequences, tokens):
 def test_one_row_is_served_before_the_rest_is_shared():
     """Its blocks in the full group, its window, then all groups alike."""
     limits = replace(LIMITS, max_model_len=40)
-    row = pool_bytes((FULL, WINDOW), (10, 2), 4)
-    window = WINDOW.block_bytes(4)
+    row = pool_bytes((FULL, WINDOW), (10, 2), limits)
+    window = limits.block_bytes(WINDOW)
     assert blocks_from_bytes((FULL, WINDOW), row, limits) == (10, 2)
     assert blocks_from_bytes((FULL, WINDOW), row + window, limits) == (10, 3)
     assert blocks_from_bytes((FULL, WINDOW), row - window, limits) == (7, 2)
@@ -146,8 +146,19 @@ def test_default_stays_within_a_gibibyte():
         block_size=16, max_num_seqs=32, max_num_batched_tokens=512, max_model_len=131072
     )
     (blocks,) = default_blocks((big,), limits)
-    assert DEFAULT_POOL_BYTES - big.block_bytes(16) < blocks * big.block_bytes(16)
-    assert blocks * big.block_bytes(16) <= DEFAULT_POOL_BYTES
+    assert DEFAULT_POOL_BYTES - limits.block_bytes(big) < blocks * limits.block_bytes(big)
+    assert blocks * limits.block_bytes(big) <= DEFAULT_POOL_BYTES
+
+
+@pytest.mark.parametrize("budget", [10_000, 1_000_000])
+def test_float16_holds_twice_as_much(budget):
+    """As many blocks from half the bytes; the size of the pool counts the bytes of a number."""
+    half = replace(LIMITS, itemsize=2)
+    blocks = blocks_from_bytes((FULL, WINDOW), budget, LIMITS)
+    assert blocks == blocks_from_bytes((FULL, WINDOW), budget // 2, half)
+    assert pool_bytes((FULL, WINDOW), blocks, LIMITS) == 2 * pool_bytes(
+        (FULL, WINDOW), blocks, half
+    )
 
 
 def test_too_little_memory_names_both_sizes_and_the_setting():

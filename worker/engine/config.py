@@ -6,13 +6,17 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from kvpool import KVDtype
+
 PositiveInt = Annotated[int, Field(ge=1)]
+
+_KV_DTYPES: Mapping[str, KVDtype] = {"f32": "float32"}
 
 
 class EngineConfig(BaseModel):
     """Settings of one engine. Unknown names are errors; nothing is changed after construction.
 
-    Fields that can change a row's result: compute, matmul and block_size (by roundings, they are
+    Fields that can change a row's result: compute, matmul and kv_dtype (by roundings, they are
     part of the numerics identity), max_model_len, the KV pool's size (only whether a row fits at
     all), chat_template, chat_template_kwargs, chat_template_date, job_seed.
     All others change speed and memory alone.
@@ -56,7 +60,13 @@ class EngineConfig(BaseModel):
     block_size: PositiveInt = Field(
         default=16,
         description="Tokens a KV block. Smaller blocks waste less at the end of a row and cost "
-        "more bookkeeping. Part of the numerics identity: attention adds up block by block.",
+        "more bookkeeping; attention is fastest with multiples of 16.",
+    )
+    kv_dtype: KVDtype | None = Field(
+        default=None,
+        description="Numbers in the KV pool. float16 takes half the memory of float32 and is "
+        "faster with long rows; keys and values are rounded to it, and one above 65504 makes its "
+        "row an error. None: float32 in f32 mode.",
     )
     kv_pool_bytes: PositiveInt | None = Field(
         default=None,
@@ -97,6 +107,11 @@ class EngineConfig(BaseModel):
         default=0,
         description="With the row id it seeds the rows that have no seed of their own.",
     )
+
+    @property
+    def kv_cache_dtype(self) -> KVDtype:
+        """Numbers in the KV pool: kv_dtype, or what belongs to the compute mode."""
+        return self.kv_dtype or _KV_DTYPES[self.compute]
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

@@ -53,7 +53,7 @@ class Engine:
         self.model = model = loaded.model
         self.tokenizer, self.encoder = loaded.tokenizer, loaded.encoder
         # Attention adds up a block of keys after the other: another size, other roundings.
-        self.numerics = f"{model.numerics}; key blocks of {config.block_size}"
+        self.numerics = f"{model.numerics}; {config.kv_cache_dtype} keys and values"
         self.stages, self._team = loaded.stages, loaded.team
         self.max_model_len = _max_model_len(config, model)
         self._pool, self.kv = build_kv(model.layer_groups, config, self.max_model_len)

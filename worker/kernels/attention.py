@@ -1,51 +1,567 @@
 """Attention over a paged K/V pool, without gathering or copying keys or values.
 
-One kernel serves decoding and chunked prefill. Work is cut into items of (sequence, K/V head, tile
-of queries). An item walks the sequence's key blocks in order; the queries of a tile and the query
-heads that share the K/V head meet a block while it is in the nearest cache. Softmax is
-computed as the blocks come by (Milakov and Gimelshein, 2018; Dao et al., 2022).
+One kernel serves decoding and chunked prefill. An item of work is a sequence, a K/V head and a tile
+of queries. It walks the sequence's spans of 64 positions in order; the query heads that share the
+K/V head and the queries of a tile meet a span while it is in the nearest cache, and as many of
+them as registers hold (a *panel*) share every load of a key or a value. Softmax is
+computed as the spans come by (Milakov and Gimelshein, 2018; Dao et al., 2022), anew in each *range*
+of 1,024 positions; ranges are merged in order.
 
-A query's result depends on its position and on the keys before it, on nothing else: blocks are
-absolute (block j holds positions j * block_size onwards) and so are the spans of blocks between two
-updates of the softmax; masks follow from positions; and every query runs through the same
-instructions whatever stands beside it.
+A query's result depends on its position and on the keys before it, on nothing else: spans and
+ranges are absolute, masks follow from positions, and every output is one chain of operations
+whose order no tile, panel, block size or machine changes (see `attention_tiles`).
+
+The pool holds the keys of a block as [kv_heads, head_dim, block_size] and its values as [kv_heads,
+block_size, head_dim], float32 or float16. Where a vector of slots or dimensions would cross the end
+of a block or of a head, and where many queries would convert the same float16 numbers again and
+again, a span at a time is copied to scratch memory as float32.
 """
 
+import threading
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .flat import flat
+from .attention_tiles import MOST_ROWS, SPAN, lanes, score_tile, value_tile
 from .jit import kernel
-from .soft_cap import capped8
-from .vector import (
-    add8,
-    exp8,
-    first_lane,
-    fma8,
-    greatest8,
-    keep_lanes,
-    load8,
-    load_part,
-    max8,
-    mul8,
-    splat8,
-    store8,
-    store_part,
-    sub8,
-    sum8,
-    sums_of_8,
+from .native import (
+    address_of,
+    call_native,
+    float32s,
+    int32s,
+    int64s,
+    real,
+    real_word,
+    task,
+    word,
 )
+from .soft_cap import capped8
+from .softmax_span import softmax_span
+from .task_arguments import KVDtype, kv_dtype, rows_at, run_items
+from .vector import exp8, first_lane, fma8, load8, mul8, splat8, store8
+from .widen import widen
 
 QUERY_TILE = 16
-SPAN = 64  # positions whose scores are held at once, in whole blocks
+"""Most queries of an item."""
+
+RANGE = 1024
+"""Positions whose softmax is computed by itself, in whole spans, before it is merged."""
+
+ITEM_WORDS = 4
+"""int32 numbers of an item: sequence, K/V head, first token, token to stop before."""
+
+_LANES = lanes()
+_GROUPS = SPAN // _LANES
+_LINE = 64  # bytes of a cache line
+_DIRECT_QUERIES = 2  # float16 is converted in registers up to so many queries of an item
+
+# Arguments of `attention_task`, in this order. Those from BASES on are offsets into a thread's
+# scratch memory: addresses of the span's groups of keys and of values; addresses of the rows'
+# queries; scores of a panel; largest scores and totals of the rows, and their sums, in the range and
+# in the ranges before it; the span as float32.
+(
+    QKV,
+    QKV_STRIDE,
+    KEYS,
+    VALUES,
+    OUT,
+    OUT_STRIDE,
+    TABLE,
+    TABLE_STRIDE_WORD,
+    POSITIONS,
+    ITEMS,
+    KV_HEADS,
+    BLOCK_SIZE,
+    HEAD_DIM,
+    COLUMNS,
+    GROUP,
+    PANEL_HEADS,
+    PANEL_TOKENS,
+    TILE_ROWS,
+    WINDOW,
+    SCALE,
+    CAP,
+    IS_HALF,
+    POOL_SCORES,
+    POOL_VALUES,
+    TOKEN_SCORES,
+    TOKEN_VALUES,
+    PANEL_SCORES,
+    PANEL_VALUES,
+    SCRATCH,
+    SCRATCH_BYTES,
+    BASES,
+    QUERIES,
+    SCORES,
+    STATE,
+    SUMS,
+    MERGED_STATE,
+    MERGED_SUMS,
+    WIDE_KEYS,
+    WIDE_VALUES,
+) = range(39)
+
+
+@task
+def attention_task(header: int, arguments: int, item: int, thread: int) -> None:
+    """Attend from a tile of queries of one sequence and K/V head, see `attention_arguments`."""
+    columns = int32s(word(arguments, ITEMS) + 4 * ITEM_WORDS * item, ITEM_WORDS)
+    stride = word(header, word(arguments, TABLE_STRIDE_WORD))
+    table = word(arguments, TABLE) + 4 * stride * int(columns[0])
+    scratch = word(arguments, SCRATCH) + thread * word(arguments, SCRATCH_BYTES)
+    _attend(arguments, scratch, table, int(columns[1]), int(columns[2]), int(columns[3]))
+
+
+@kernel
+def _attend(arguments: int, scratch: int, table: int, kv_head: int, first: int, end: int) -> None:
+    """Attend from tokens first to end - 1, a K/V head's query heads; `table` is an address."""
+    position = int(int32s(word(arguments, POSITIONS), end)[first])
+    last = position + end - first - 1
+    window = word(arguments, WINDOW)
+    low = max(0, position - window + 1) if window > 0 else 0
+    rows = (end - first) * word(arguments, GROUP)
+    _list_queries(arguments, scratch, kv_head, first, end)
+    first_range, last_range = low // RANGE, last // RANGE
+    _clear(arguments, scratch, MERGED_STATE, rows)
+    for r in range(first_range, last_range + 1):
+        _clear(arguments, scratch, STATE, rows)
+        begin = max(low // SPAN, r * (RANGE // SPAN))
+        stop = min(last // SPAN + 1, (r + 1) * (RANGE // SPAN))
+        for span in range(begin, stop):
+            _take_span(arguments, scratch, table, kv_head, position, end - first, low, span)
+        if first_range < last_range:
+            _merge(arguments, scratch, rows)
+    result = MERGED_STATE if first_range < last_range else STATE
+    _finish(arguments, scratch, result, kv_head, first, rows)
+
+
+@kernel
+def _list_queries(arguments: int, scratch: int, kv_head: int, first: int, end: int) -> None:
+    """Put the addresses of the rows' queries into scratch: token by token, head by head."""
+    group, head_bytes = word(arguments, GROUP), 4 * word(arguments, HEAD_DIM)
+    queries = int64s(scratch + word(arguments, QUERIES), (end - first) * group)
+    base = word(arguments, QKV) + kv_head * group * head_bytes
+    for t in range(end - first):
+        row = base + (first + t) * word(arguments, QKV_STRIDE)
+        for g in range(group):
+            queries[t * group + g] = row + g * head_bytes
+
+
+@kernel
+def _clear(arguments: int, scratch: int, state_word: int, rows: int) -> None:
+    """Begin a softmax of each row: no score so far, no weight."""
+    stride = word(arguments, TILE_ROWS)
+    state = float32s(scratch + word(arguments, state_word), 2 * stride)
+    for row in range(rows):
+        state[row] = -np.inf
+        state[stride + row] = 0.0
+
+
+@kernel
+def _take_span(
+    arguments: int,
+    scratch: int,
+    table: int,
+    kv_head: int,
+    position: int,
+    tokens: int,
+    low: int,
+    span: int,
+) -> None:
+    """Take a span into the softmax of all rows; the first query stands at `position`."""
+    half, dim = word(arguments, IS_HALF), word(arguments, HEAD_DIM)
+    begin, last = span * SPAN, position + tokens - 1
+    fits = word(arguments, BLOCK_SIZE) % _LANES == 0 and dim % _LANES == 0
+    if fits and (half == 0 or tokens <= _DIRECT_QUERIES):
+        _list_groups(arguments, scratch, table, kv_head, begin, low, last)
+        size = 2 if half != 0 else 4
+        steps = (word(arguments, BLOCK_SIZE) * size, dim * size)
+        single = (word(arguments, POOL_SCORES), word(arguments, POOL_VALUES))
+        is_wide = half == 0
+    else:
+        _widen_span(arguments, scratch, table, kv_head, begin, max(low, begin), last)
+        steps = (np.int64(4 * SPAN), 4 * word(arguments, COLUMNS))
+        single = (word(arguments, TOKEN_SCORES), word(arguments, TOKEN_VALUES))
+        is_wide = True
+    step = word(arguments, PANEL_TOKENS) if is_wide else 1
+    group, heads = word(arguments, GROUP), word(arguments, PANEL_HEADS)
+    t = 0
+    while t < tokens:
+        count = step if tokens - t >= step else 1
+        seen = position + t - begin + 1  # slots that the panel's first token sees
+        tiles = single
+        if count > 1:
+            tiles = (word(arguments, PANEL_SCORES), word(arguments, PANEL_VALUES))
+        for row in range(t * group, (t + count) * group, count * heads):
+            _take_panel(arguments, scratch, tiles, single, steps, row, count, seen)
+        t += count
+
+
+@kernel
+def _list_groups(
+    arguments: int, scratch: int, table: int, kv_head: int, begin: int, low: int, last: int
+) -> None:
+    """Put the addresses of the span's groups of keys, then of values, into scratch.
+
+    Groups that no query sees get the address of another one's block: nothing there is used, but it
+    can be read.
+    """
+    block_size, dim = word(arguments, BLOCK_SIZE), word(arguments, HEAD_DIM)
+    size = 2 if word(arguments, IS_HALF) != 0 else 4
+    bases = int64s(scratch + word(arguments, BASES), 2 * _GROUPS)
+    blocks = int32s(table, last // block_size + 1)
+    for i in range(_GROUPS):
+        column, offset = divmod(begin + i * _LANES, block_size)
+        column = min(max(column, low // block_size), last // block_size)
+        block = np.int64(blocks[column]) * word(arguments, KV_HEADS) + kv_head
+        head = block * block_size * dim
+        bases[i] = word(arguments, KEYS) + (head + offset) * size
+        bases[_GROUPS + i] = word(arguments, VALUES) + (head + offset * dim) * size
+
+
+@kernel
+def _widen_span(
+    arguments: int, scratch: int, table: int, kv_head: int, begin: int, low: int, last: int
+) -> None:
+    """Copy keys and values of the positions low to last of a span to scratch, as float32."""
+    block_size, dim = word(arguments, BLOCK_SIZE), word(arguments, HEAD_DIM)
+    columns, half = word(arguments, COLUMNS), word(arguments, IS_HALF)
+    size = 2 if half != 0 else 4
+    keys, values = scratch + word(arguments, WIDE_KEYS), scratch + word(arguments, WIDE_VALUES)
+    blocks = int32s(table, last // block_size + 1)
+    position, end = low, min(last + 1, begin + SPAN)
+    while position < end:
+        column, offset = divmod(position, block_size)
+        count = min(block_size - offset, end - position)
+        block = np.int64(blocks[column]) * word(arguments, KV_HEADS) + kv_head
+        head, slot = block * block_size * dim, position - begin
+        source = word(arguments, KEYS) + (head + offset) * size
+        for d in range(dim):
+            widen(source + d * block_size * size, keys + 4 * (d * SPAN + slot), count, half)
+        source = word(arguments, VALUES) + (head + offset * dim) * size
+        for s in range(count):
+            target = values + 4 * (slot + s) * columns
+            widen(source + s * dim * size, target, dim, half)
+            float32s(target, columns)[dim:] = 0.0
+        position += count
+    bases = int64s(scratch + word(arguments, BASES), 2 * _GROUPS)
+    for i in range(_GROUPS):
+        bases[i] = keys + 4 * _LANES * i
+        bases[_GROUPS + i] = values + 4 * _LANES * columns * i
+
+
+@kernel
+def _take_panel(
+    arguments: int,
+    scratch: int,
+    tiles: tuple[int, int],
+    single: tuple[int, int],
+    steps: tuple[int, int],
+    row: int,
+    tokens: int,
+    seen: int,
+) -> None:
+    """Take a span into the softmax of a panel of rows.
+
+    Args:
+        arguments: of the task.
+        scratch: of the thread.
+        tiles: addresses of the tiles of Q K^T and P V for the panel's rows.
+        single: the same for the rows of one token.
+        steps: bytes between two dimensions of a group of keys, two slots of a group of values.
+        row: the panel's first row.
+        tokens: tokens of the panel.
+        seen: slots from the span's begin up to the first token's own; each token sees one more.
+    """
+    heads, window = word(arguments, PANEL_HEADS), word(arguments, WINDOW)
+    top = min(SPAN, seen + tokens - 1)
+    if _lowest(seen, window) >= top:
+        return
+    bases, scores = scratch + word(arguments, BASES), scratch + word(arguments, SCORES)
+    queries, groups = scratch + word(arguments, QUERIES) + 8 * row, (top + _LANES - 1) // _LANES
+    dim = word(arguments, HEAD_DIM)
+    call_native(tiles[0], (queries, bases, steps[0], dim, scores, np.int64(groups)))
+    for i in range(tokens):
+        low, high = _lowest(seen + i, window), min(SPAN, seen + i)
+        if low < high:
+            for head in range(i * heads, (i + 1) * heads):
+                _update_row(arguments, scratch, scores + 4 * SPAN * head, row + head, low, high)
+    # Slots that all tokens see are added by the panel's tile, those before and behind them token by
+    # token: each row adds its own slots in order, and a NaN that it does not see stays out.
+    low, high = _lowest(seen + tokens - 1, window), min(SPAN, seen)
+    if tokens > 1:
+        for i in range(tokens):
+            own = _lowest(seen + i, window)
+            stop = low if low < high else min(SPAN, seen + i)
+            _add_values(arguments, scratch, single[1], steps[1], row, i, own, stop)
+    _add_values(arguments, scratch, tiles[1], steps[1], row, 0, low, high)
+    if tokens > 1 and low < high:
+        for i in range(tokens):
+            stop = min(SPAN, seen + i)
+            _add_values(arguments, scratch, single[1], steps[1], row, i, high, stop)
+
+
+@kernel
+def _lowest(seen: int, window: int) -> int:
+    """First slot of a span that is seen by the token behind which `seen` slots of it lie."""
+    return max(0, seen - window) if window > 0 else 0
+
+
+@kernel
+def _update_row(arguments: int, scratch: int, scores: int, row: int, low: int, high: int) -> None:
+    """Turn a row's scores into weights; fit its total and its sums to the new largest score."""
+    rows, columns = word(arguments, TILE_ROWS), word(arguments, COLUMNS)
+    state = float32s(scratch + word(arguments, STATE), 2 * rows)
+    scale, cap = real(arguments, SCALE), real(arguments, CAP)
+    if cap > 0:
+        values = float32s(scores, SPAN)
+        for s in range(0, SPAN, 8):
+            store8(values, s, capped8(mul8(load8(values, s), splat8(scale)), cap))
+        scale = np.float32(1.0)
+    old, total = state[row], state[rows + row]
+    greatest, added = softmax_span(scores, low, high, scale, old)
+    sums = float32s(scratch + word(arguments, SUMS) + 4 * row * columns, columns)
+    if old == -np.inf and total == 0:
+        _scale(sums, np.float32(0.0))
+    elif old != greatest:
+        shrink = first_lane(exp8(splat8(old - greatest)))
+        total *= shrink
+        _scale(sums, shrink)
+    state[row], state[rows + row] = greatest, total + added
+
+
+@kernel
+def _add_values(
+    arguments: int, scratch: int, tile: int, step: int, row: int, token: int, low: int, high: int
+) -> None:
+    """Add weight * value of slots low to high - 1; `row` is the panel's first one."""
+    if low >= high:
+        return
+    first, columns = token * word(arguments, PANEL_HEADS), word(arguments, COLUMNS)
+    weights = scratch + word(arguments, SCORES) + 4 * SPAN * first
+    bases = scratch + word(arguments, BASES) + 8 * _GROUPS
+    sums = scratch + word(arguments, SUMS) + 4 * columns * (row + first)
+    call_native(tile, (weights, bases, step, np.int64(low), np.int64(high), sums, columns))
+
+
+@kernel
+def _merge(arguments: int, scratch: int, rows: int) -> None:
+    """Take the softmax of a range into that of the ranges before it."""
+    stride, columns = word(arguments, TILE_ROWS), word(arguments, COLUMNS)
+    state = float32s(scratch + word(arguments, STATE), 2 * stride)
+    merged = float32s(scratch + word(arguments, MERGED_STATE), 2 * stride)
+    for row in range(rows):
+        largest, total = state[row], state[stride + row]
+        if largest == -np.inf and total == 0:
+            continue  # the row sees nothing of this range
+        sums = float32s(scratch + word(arguments, SUMS) + 4 * row * columns, columns)
+        target = float32s(scratch + word(arguments, MERGED_SUMS) + 4 * row * columns, columns)
+        old, old_total = merged[row], merged[stride + row]
+        greatest = max(old, largest)
+        shrink = first_lane(exp8(splat8(old - greatest)))
+        share = first_lane(exp8(splat8(largest - greatest)))
+        if old == -np.inf and old_total == 0:
+            _copy(sums, target)
+        else:
+            total = old_total * shrink + total * share
+            _blend(target, sums, shrink, share)
+        merged[row], merged[stride + row] = greatest, total
+
+
+@kernel
+def _scale(sums: NDArray[np.float32], factor: np.float32) -> None:
+    """Multiply by a factor; 0 clears whatever stands there. Shape [columns], in whole vectors."""
+    if factor == 0:
+        for c in range(0, sums.size, 8):
+            store8(sums, c, splat8(np.float32(0.0)))
+    else:
+        for c in range(0, sums.size, 8):
+            store8(sums, c, mul8(load8(sums, c), splat8(factor)))
+
+
+@kernel
+def _copy(sums: NDArray[np.float32], target: NDArray[np.float32]) -> None:
+    """Copy whole vectors; shapes [columns]."""
+    for c in range(0, sums.size, 8):
+        store8(target, c, load8(sums, c))
+
+
+@kernel
+def _blend(
+    into: NDArray[np.float32], other: NDArray[np.float32], shrink: np.float32, share: np.float32
+) -> None:
+    """Set into = into * shrink + other * share; shapes [columns], in whole vectors."""
+    a, b = splat8(shrink), splat8(share)
+    for c in range(0, into.size, 8):
+        store8(into, c, fma8(load8(other, c), b, mul8(load8(into, c), a)))
+
+
+@kernel
+def _finish(
+    arguments: int, scratch: int, state_word: int, kv_head: int, first: int, rows: int
+) -> None:
+    """Divide each row's weighted sum by the sum of its weights; the sums' word is the next."""
+    stride, columns = word(arguments, TILE_ROWS), word(arguments, COLUMNS)
+    group, dim = word(arguments, GROUP), word(arguments, HEAD_DIM)
+    state = float32s(scratch + word(arguments, state_word), 2 * stride)
+    out = word(arguments, OUT) + 4 * kv_head * group * dim
+    for row in range(rows):
+        share = np.float32(1.0) / state[stride + row]
+        sums = scratch + word(arguments, state_word + 1) + 4 * row * columns
+        place = out + (first + row // group) * word(arguments, OUT_STRIDE) + 4 * (row % group) * dim
+        _scaled(float32s(sums, dim), share, float32s(place, dim))
+
+
+@kernel
+def _scaled(sums: NDArray[np.float32], factor: np.float32, out: NDArray[np.float32]) -> None:
+    """Set out = sums * factor; shapes [head_dim]."""
+    whole = sums.size // 8 * 8
+    for d in range(0, whole, 8):
+        store8(out, d, mul8(load8(sums, d), splat8(factor)))
+    for d in range(whole, sums.size):
+        out[d] = sums[d] * factor
+
+
+def attention_scratch(threads: int, heads: int, kv_heads: int, head_dim: int) -> NDArray[np.uint8]:
+    """Scratch memory of `attention_task`: uint8 [threads, bytes], the same for all layers."""
+    *_offsets, size = _scratch_offsets(heads // kv_heads, head_dim)
+    return np.empty((threads, size), np.uint8)
+
+
+def attention_arguments(
+    qkv: NDArray[np.float32],
+    keys: NDArray[Any],
+    values: NDArray[Any],
+    out: NDArray[np.float32],
+    table: NDArray[np.int32],
+    positions: NDArray[np.int32],
+    items: NDArray[np.int32],
+    scratch: NDArray[np.uint8],
+    *,
+    heads: int,
+    table_stride_word: int,
+    window: int | None,
+    scale: float,
+    cap: float | None,
+) -> NDArray[np.int64]:
+    """The words that `attention_task` reads; the arrays must live and stay where they are.
+
+    The header's word `table_stride_word` says at run time how many columns lie between two rows
+    of the table; the extents of the other arrays are not looked at then.
+
+    Args:
+        qkv: [tokens, columns] float32, rows contiguous; a row starts with the query heads.
+        keys: [blocks, kv_heads, head_dim, block_size] float32 or float16, C-contiguous: one layer
+            of the pool, the batch's own keys already in it.
+        values: [blocks, kv_heads, block_size, head_dim], of the same type.
+        out: [tokens, columns] float32, rows contiguous; the items' parts of its first
+            heads * head_dim columns are written.
+        table: int32, C-contiguous: the pool block that holds key block j of a sequence.
+        positions: [tokens] int32, ascending by one within an item.
+        items: [items, ITEM_WORDS] int32, of at most QUERY_TILE tokens each.
+        scratch: from `attention_scratch`.
+        heads: query heads.
+        table_stride_word: index of a header word.
+        window: a query sees itself and the window - 1 positions before it; None: all before it.
+        scale: factor on query-key products.
+        cap: soft cap of the scaled products; None: none.
+    """
+    _blocks, kv_heads, block_size, head_dim = values.shape
+    assert keys.shape == (*values.shape[:2], head_dim, block_size), (keys.shape, values.shape)
+    assert keys.dtype == values.dtype, (keys.dtype, values.dtype)
+    assert heads % kv_heads == 0, (heads, kv_heads)
+    assert items.shape[1:] == (ITEM_WORDS,), items.shape
+    assert {table.dtype, positions.dtype, items.dtype} == {np.dtype(np.int32)}, "not int32"
+    group = heads // kv_heads
+    *offsets, size = _scratch_offsets(group, head_dim)
+    assert scratch.shape[1] >= size, (scratch.shape, size)
+    panel_heads, panel_tokens = _panel(group)
+    words = [
+        *rows_at(qkv, heads * head_dim),
+        address_of(keys),
+        address_of(values),
+        *rows_at(out, heads * head_dim),
+        address_of(table),
+        table_stride_word,
+        address_of(positions),
+        address_of(items),
+        kv_heads,
+        block_size,
+        head_dim,
+        _columns(head_dim),
+        group,
+        panel_heads,
+        panel_tokens,
+        QUERY_TILE * group,
+        window or 0,
+        real_word(scale),
+        real_word(cap or 0.0),
+        int(keys.dtype == np.float16),
+        *_tiles(kv_dtype(keys), panel_heads),
+        *_tiles("float32", panel_heads),
+        *_tiles("float32", panel_heads * panel_tokens),
+        address_of(scratch),
+        scratch.strides[0],
+        *offsets,
+    ]
+    return np.array(words, np.int64)
+
+
+def _tiles(dtype: KVDtype, rows: int) -> tuple[int, int]:
+    """Addresses of the tiles of Q K^T and P V."""
+    return score_tile(dtype, rows).address, value_tile(dtype, rows).address
+
+
+def _panel(group: int) -> tuple[int, int]:
+    """Query heads and tokens of a panel: all heads of a K/V head if they fit, else equal shares."""
+    heads = max(n for n in range(1, MOST_ROWS + 1) if group % n == 0)
+    return heads, MOST_ROWS // heads if heads == group else 1
+
+
+def _columns(head_dim: int) -> int:
+    """Columns of a row of sums: whole vectors."""
+    return -(-head_dim // _LANES) * _LANES
+
+
+def _scratch_offsets(group: int, head_dim: int) -> list[int]:
+    """Where the parts of a thread's scratch memory begin (BASES on), and where the last ends."""
+    rows, columns = QUERY_TILE * group, _columns(head_dim)
+    state, sums = 2 * 4 * rows, 4 * rows * columns
+    sizes = (
+        2 * 8 * _GROUPS,
+        8 * rows,
+        4 * SPAN * MOST_ROWS,
+        *(state, sums) * 2,
+        4 * SPAN * head_dim,
+        4 * SPAN * columns,
+    )
+    return list(accumulate((-(-size // _LINE) * _LINE for size in sizes), initial=0))
+
+
+class _Scratch(threading.local):
+    """Scratch memory that a thread uses again for calls of `attention`."""
+
+    def __init__(self) -> None:
+        self.memory = np.empty((1, 0), np.uint8)
+
+
+_scratch = _Scratch()
+
+
+def _own_scratch(heads: int, kv_heads: int, head_dim: int) -> NDArray[np.uint8]:
+    """The calling thread's scratch memory, grown to what these heads need."""
+    *_offsets, size = _scratch_offsets(heads // kv_heads, head_dim)
+    if _scratch.memory.shape[1] < size:
+        _scratch.memory = np.empty((1, size), np.uint8)
+    return _scratch.memory
 
 
 def attention(
     qkv: NDArray[np.float32],
-    keys: NDArray[np.float32],
-    values: NDArray[np.float32],
+    keys: NDArray[Any],
+    values: NDArray[Any],
     out: NDArray[np.float32],
     table: NDArray[np.int32],
     positions: NDArray[np.int32],
@@ -54,263 +570,15 @@ def attention(
     scale: float,
     cap: float | None,
 ) -> None:
-    """Attend from the queries of some work items.
+    """Attend from the queries of some work items; see `attention_arguments` for the arrays.
 
-    Args:
-        qkv: [tokens, columns] float32, C-contiguous; a row starts with the query heads.
-        keys: [blocks, kv_heads, block_size, head_dim] float32, C-contiguous: one layer of the pool,
-            the batch's own keys already in it.
-        values: the same shape.
-        out: [tokens, heads * head_dim] float32, C-contiguous; written where the items say.
-        table: [sequences, blocks] int32: the pool block that holds key block j of a sequence.
-        positions: [tokens] int32.
-        items: [items, 4] int32: sequence, K/V head, first token, token to stop before.
-        window: a query sees itself and the window - 1 positions before it; None: all before it.
-        scale: factor on query-key products.
-        cap: soft cap of the scaled products; None: none.
+    out has heads * head_dim columns, and `table` as many as it has.
     """
-    _blocks, kv_heads, block_size, head_dim = keys.shape
-    heads = out.shape[1] // head_dim
-    assert values.shape == keys.shape, (values.shape, keys.shape)
-    assert out.shape == (len(qkv), heads * head_dim), (out.shape, qkv.shape, keys.shape)
-    assert heads % kv_heads == 0, (heads, kv_heads)
-    _attention(
-        flat(qkv),
-        flat(keys),
-        flat(values),
-        flat(out),
-        table,
-        positions,
-        items,
-        qkv.shape[1],
-        heads // kv_heads,
-        kv_heads,
-        block_size,
-        head_dim,
-        window or 0,
-        np.float32(scale),
-        np.float32(cap or 0.0),
-    )
-
-
-@kernel
-def _attention(
-    qkv: NDArray[np.float32],
-    keys: NDArray[np.float32],
-    values: NDArray[np.float32],
-    out: NDArray[np.float32],
-    table: NDArray[np.int32],
-    positions: NDArray[np.int32],
-    items: NDArray[np.int32],
-    columns: int,
-    group: int,
-    kv_heads: int,
-    block_size: int,
-    head_dim: int,
-    window: int,
-    scale: np.float32,
-    cap: np.float32,
-) -> None:
-    """Arrays of floats are flat. A row of the state belongs to one query and one of its heads."""
-    span = max(1, SPAN // block_size)  # blocks
-    scores = np.empty(span * _padded(block_size), np.float32)
-    bases = np.empty(span, np.int64)
-    largest = np.empty(QUERY_TILE * group, np.float32)
-    total = np.empty(QUERY_TILE * group, np.float32)
-    out_columns = kv_heads * group * head_dim
-    for item in range(len(items)):
-        sequence, kv_head = items[item, 0], items[item, 1]
-        first, last = items[item, 2], items[item, 3]
-        head_column = kv_head * group * head_dim
-        _begin(out, first, last, out_columns, head_column, group * head_dim, largest, total)
-        start, end = 0, positions[last - 1] // (span * block_size)
-        if window > 0:
-            start = max(0, positions[first] - window + 1) // (span * block_size)
-        for j in range(start, end + 1):
-            for b in range(span):
-                # Blocks past the sequence's end have no column; no query looks at them.
-                column = min(j * span + b, table.shape[1] - 1)
-                bases[b] = (table[sequence, column] * kv_heads + kv_head) * block_size * head_dim
-            for t in range(first, last):
-                # Slots low to high of this span are the ones that token t sees.
-                seen = positions[t] - j * span * block_size
-                high = min(span * block_size, seen + 1)
-                low = max(0, seen - window + 1) if window > 0 else 0
-                if low >= high:
-                    continue
-                for g in range(group):
-                    column = head_column + g * head_dim
-                    _absorb(
-                        qkv, t * columns + column, keys, values, bases, low, high, block_size,
-                        head_dim, scale, cap, out, t * out_columns + column, scores, largest,
-                        total, (t - first) * group + g,
-                    )  # fmt: skip
-        _divide(out, first, last, out_columns, head_column, group, head_dim, total)
-
-
-@kernel
-def _padded(block_size: int) -> int:
-    """Slots of a block in the buffer of scores: whole vectors."""
-    return (block_size + 7) // 8 * 8
-
-
-@kernel
-def _begin(
-    out: NDArray[np.float32],
-    first: int,
-    last: int,
-    columns: int,
-    column: int,
-    width: int,
-    largest: NDArray[np.float32],
-    total: NDArray[np.float32],
-) -> None:
-    """Empty softmax: no score yet, the weighted sum of values is 0."""
-    largest[:] = -np.inf
-    total[:] = 0.0
-    for t in range(first, last):
-        start = t * columns + column
-        out[start : start + width] = 0.0
-
-
-@kernel
-def _absorb(
-    qkv: NDArray[np.float32],
-    query: int,
-    keys: NDArray[np.float32],
-    values: NDArray[np.float32],
-    bases: NDArray[np.int64],
-    low: int,
-    high: int,
-    block_size: int,
-    head_dim: int,
-    scale: np.float32,
-    cap: np.float32,
-    out: NDArray[np.float32],
-    target: int,
-    scores: NDArray[np.float32],
-    largest: NDArray[np.float32],
-    total: NDArray[np.float32],
-    row: int,
-) -> None:
-    """Take slots low to high of a span of blocks into the running softmax of one row."""
-    padded = _padded(block_size)
-    first_block, last_block = low // block_size, (high - 1) // block_size
-    maxima = splat8(largest[row])
-    for b in range(first_block, last_block + 1):
-        start, stop = max(0, low - b * block_size), min(block_size, high - b * block_size)
-        for s in range(0, padded, 8):
-            score = _scores(qkv, query, keys, bases[b], s, block_size, head_dim)
-            score = mul8(score, splat8(scale))
-            if cap > 0:
-                score = capped8(score, cap)
-            # Slots that the query does not see may hold anything, NaN included.
-            score = keep_lanes(score, start - s, stop - s, np.float32(-np.inf))
-            store8(scores, b * padded + s, score)
-            maxima = max8(maxima, score)
-    greatest = greatest8(maxima)
-    added = splat8(np.float32(0.0))
-    for s in range(first_block * padded, (last_block + 1) * padded, 8):
-        weight = exp8(sub8(load8(scores, s), splat8(greatest)))
-        store8(scores, s, weight)
-        added = add8(added, weight)
-    shrink = first_lane(exp8(splat8(largest[row] - greatest)))
-    total[row] = total[row] * shrink + sum8(added)
-    largest[row] = greatest
-    _add_values(values, bases, low, high, block_size, head_dim, scores, shrink, out, target)
-
-
-@kernel
-def _scores(
-    qkv: NDArray[np.float32],
-    query: int,
-    keys: NDArray[np.float32],
-    base: int,
-    s: int,
-    block_size: int,
-    head_dim: int,
-) -> Any:
-    """Dot products of a query with slots s to s + 7; slots past the block repeat its last."""
-    end = block_size - 1
-    k0, k1 = base + min(s, end) * head_dim, base + min(s + 1, end) * head_dim
-    k2, k3 = base + min(s + 2, end) * head_dim, base + min(s + 3, end) * head_dim
-    k4, k5 = base + min(s + 4, end) * head_dim, base + min(s + 5, end) * head_dim
-    k6, k7 = base + min(s + 6, end) * head_dim, base + min(s + 7, end) * head_dim
-    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = splat8(np.float32(0.0))
-    whole = head_dim // 8 * 8
-    for d in range(0, whole, 8):
-        q = load8(qkv, query + d)
-        a0, a1 = fma8(q, load8(keys, k0 + d), a0), fma8(q, load8(keys, k1 + d), a1)
-        a2, a3 = fma8(q, load8(keys, k2 + d), a2), fma8(q, load8(keys, k3 + d), a3)
-        a4, a5 = fma8(q, load8(keys, k4 + d), a4), fma8(q, load8(keys, k5 + d), a5)
-        a6, a7 = fma8(q, load8(keys, k6 + d), a6), fma8(q, load8(keys, k7 + d), a7)
-    if whole < head_dim:
-        n, d = head_dim - whole, whole
-        q = load_part(qkv, query + d, n)
-        a0, a1 = fma8(q, load_part(keys, k0 + d, n), a0), fma8(q, load_part(keys, k1 + d, n), a1)
-        a2, a3 = fma8(q, load_part(keys, k2 + d, n), a2), fma8(q, load_part(keys, k3 + d, n), a3)
-        a4, a5 = fma8(q, load_part(keys, k4 + d, n), a4), fma8(q, load_part(keys, k5 + d, n), a5)
-        a6, a7 = fma8(q, load_part(keys, k6 + d, n), a6), fma8(q, load_part(keys, k7 + d, n), a7)
-    return sums_of_8(a0, a1, a2, a3, a4, a5, a6, a7)
-
-
-@kernel
-def _add_values(
-    values: NDArray[np.float32],
-    bases: NDArray[np.int64],
-    low: int,
-    high: int,
-    block_size: int,
-    head_dim: int,
-    weights: NDArray[np.float32],
-    shrink: np.float32,
-    out: NDArray[np.float32],
-    target: int,
-) -> None:
-    """Set out = out * shrink + sum over slots of weight * value, slots in order."""
-    old, padded = splat8(shrink), _padded(block_size)
-    first_block, last_block = low // block_size, (high - 1) // block_size
-    wide = head_dim // 32 * 32
-    for d in range(0, wide, 32):
-        a0, a1 = mul8(load8(out, target + d), old), mul8(load8(out, target + d + 8), old)
-        a2, a3 = mul8(load8(out, target + d + 16), old), mul8(load8(out, target + d + 24), old)
-        for b in range(first_block, last_block + 1):
-            start, stop = max(0, low - b * block_size), min(block_size, high - b * block_size)
-            for s in range(start, stop):
-                v = bases[b] + s * head_dim + d
-                w = splat8(weights[b * padded + s])
-                a0, a1 = fma8(w, load8(values, v), a0), fma8(w, load8(values, v + 8), a1)
-                a2, a3 = fma8(w, load8(values, v + 16), a2), fma8(w, load8(values, v + 24), a3)
-        store8(out, target + d, a0)
-        store8(out, target + d + 8, a1)
-        store8(out, target + d + 16, a2)
-        store8(out, target + d + 24, a3)
-    for d in range(wide, head_dim, 8):
-        n = min(8, head_dim - d)
-        a = mul8(load_part(out, target + d, n), old)
-        for b in range(first_block, last_block + 1):
-            start, stop = max(0, low - b * block_size), min(block_size, high - b * block_size)
-            for s in range(start, stop):
-                value = load_part(values, bases[b] + s * head_dim + d, n)
-                a = fma8(splat8(weights[b * padded + s]), value, a)
-        store_part(out, target + d, n, a)
-
-
-@kernel
-def _divide(
-    out: NDArray[np.float32],
-    first: int,
-    last: int,
-    columns: int,
-    column: int,
-    group: int,
-    head_dim: int,
-    total: NDArray[np.float32],
-) -> None:
-    """Divide each row's weighted sum by the sum of its weights."""
-    for t in range(first, last):
-        for g in range(group):
-            share = np.float32(1.0) / total[(t - first) * group + g]
-            start = t * columns + column + g * head_dim
-            for d in range(start, start + head_dim):
-                out[d] *= share
+    heads, kv_heads, head_dim = out.shape[1] // values.shape[3], values.shape[1], values.shape[3]
+    scratch = _own_scratch(heads, kv_heads, head_dim)
+    header = np.array([table.shape[1]], np.int64)
+    arguments = attention_arguments(
+        qkv, keys, values, out, table, positions, items, scratch, heads=heads,
+        table_stride_word=0, window=window, scale=scale, cap=cap,
+    )  # fmt: skip
+    run_items(attention_task.address, address_of(header), address_of(arguments), 0, len(items))

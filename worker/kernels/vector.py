@@ -285,6 +285,50 @@ def upper_half(typingctx: Any, vector: Any) -> Any:
     return float32x8(float32x8), codegen
 
 
+@intrinsic
+def evens8(typingctx: Any, a: Any, b: Any) -> Any:
+    """The even lanes of a, then those of b."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a_value, b_value = arguments
+        return _shuffle(builder, a_value, b_value, list(range(0, 2 * LANES, 2)))
+
+    return float32x8(float32x8, float32x8), codegen
+
+
+@intrinsic
+def odds8(typingctx: Any, a: Any, b: Any) -> Any:
+    """The odd lanes of a, then those of b."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a_value, b_value = arguments
+        return _shuffle(builder, a_value, b_value, list(range(1, 2 * LANES, 2)))
+
+    return float32x8(float32x8, float32x8), codegen
+
+
+@intrinsic
+def zipped_low8(typingctx: Any, a: Any, b: Any) -> Any:
+    """Lanes 0 to 3 of a and b in turn: a0, b0, a1, b1, ..."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a_value, b_value = arguments
+        return _shuffle(builder, a_value, b_value, [0, 8, 1, 9, 2, 10, 3, 11])
+
+    return float32x8(float32x8, float32x8), codegen
+
+
+@intrinsic
+def zipped_high8(typingctx: Any, a: Any, b: Any) -> Any:
+    """Lanes 4 to 7 of a and b in turn: a4, b4, a5, b5, ..."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a_value, b_value = arguments
+        return _shuffle(builder, a_value, b_value, [4, 12, 5, 13, 6, 14, 7, 15])
+
+    return float32x8(float32x8, float32x8), codegen
+
+
 _PAIRS = ([0, 8, 2, 10, 4, 12, 6, 14], [1, 9, 3, 11, 5, 13, 7, 15])
 _QUADS = ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15])
 _HALVES = ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])
@@ -341,10 +385,10 @@ def _swap_off_diagonal(
 
 # exp(x) = 2^n * exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2. ln 2 is split in two so that
 # r is exact to about 2^-40; exp(r) is a polynomial fitted for float32 (Cephes, expf).
-_LOG2_E = 1.44269504088896341
-_LN2_HIGH = 0.693359375
-_LN2_LOW = -2.12194440e-4
-_EXP_COEFFICIENTS = (
+LOG2_E = 1.44269504088896341
+LN2_HIGH = 0.693359375
+LN2_LOW = -2.12194440e-4
+EXP_COEFFICIENTS = (
     1.9875691500e-4,
     1.3981999507e-3,
     8.3334519073e-3,
@@ -369,13 +413,13 @@ def _exp(builder: ir.IRBuilder, x: ir.Value) -> Any:
     usable = builder.fcmp_ordered("<=", x, _constant(_EXP_LARGEST))
     bounded = builder.select(usable, x, _constant(0.0))
     bounded = builder.select(too_small, _constant(_EXP_SMALLEST), bounded)
-    product = builder.fmul(bounded, _constant(_LOG2_E))
+    product = builder.fmul(bounded, _constant(LOG2_E))
     whole = _call(builder, "llvm.roundeven.v8f32", _VECTOR, [product])
     n = builder.fptosi(whole, _INTEGERS)
-    r = _fma(builder, whole, _constant(-_LN2_HIGH), bounded)
-    r = _fma(builder, whole, _constant(-_LN2_LOW), r)
-    p = _constant(_EXP_COEFFICIENTS[0])
-    for coefficient in _EXP_COEFFICIENTS[1:]:
+    r = _fma(builder, whole, _constant(-LN2_HIGH), bounded)
+    r = _fma(builder, whole, _constant(-LN2_LOW), r)
+    p = _constant(EXP_COEFFICIENTS[0])
+    for coefficient in EXP_COEFFICIENTS[1:]:
         p = _fma(builder, p, r, _constant(coefficient))
     p = _fma(builder, p, builder.fmul(r, r), builder.fadd(r, _constant(1.0)))
     # Two factors, since 2^n alone leaves the range of float32 at both ends.

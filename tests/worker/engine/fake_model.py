@@ -47,7 +47,7 @@ def whole(rows, vocab=None):
 
 
 class FakeModel:
-    """A model of three layers in two groups; K holds (token, position)."""
+    """A model of three layers in two groups; V holds (token, position)."""
 
     numerics = "fake"
     layer_groups = GROUPS
@@ -61,12 +61,14 @@ class FakeModel:
 
     def forward(self, batch, kv):
         """Write the batch's tokens to the cache, read the history back, hash it."""
-        batch.check(VOCAB, self.config.context_length, [k.shape[1] * k.shape[3] for k in kv.keys])
+        batch.check(
+            VOCAB, self.config.context_length, [v.shape[1] * kv.block_size for v in kv.values]
+        )
         self.batches.append((len(batch.token_ids), len(batch.query_start) - 1))
-        for g, keys in enumerate(kv.keys):
+        for g, values in enumerate(kv.values):
             blocks, offsets = np.divmod(batch.slots[g], kv.block_size)
-            keys[:, blocks, 0, offsets, 0] = batch.token_ids
-            keys[:, blocks, 0, offsets, 1] = batch.positions
+            values[:, blocks, 0, offsets, 0] = batch.token_ids
+            values[:, blocks, 0, offsets, 1] = batch.positions
         owners = np.searchsorted(batch.query_start, batch.logit_rows, side="right") - 1
         rows = [
             self._row(batch, kv, s, batch.positions[row] + 1)
@@ -75,10 +77,10 @@ class FakeModel:
         return whole(np.array(rows, np.float32).reshape(-1, VOCAB))
 
     def _row(self, batch, kv, s, length):
-        full = _history(kv.keys[0][0], batch.block_tables[0][s], 0, length)
+        full = _history(kv.values[0][0], batch.block_tables[0][s], 0, length)
         windows = [
             _history(layer, batch.block_tables[1][s], max(0, length - WINDOW), length)
-            for layer in kv.keys[1]
+            for layer in kv.values[1]
         ]
         assert windows[0] == windows[1] == full[-WINDOW:]
         return self._logits(full)

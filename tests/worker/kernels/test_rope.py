@@ -8,7 +8,9 @@ from worker.kernels.rope import rope
 
 
 @pytest.mark.parametrize("layout", ["pairs", "halves"])
-@pytest.mark.parametrize(("head_dim", "angles"), [(16, 8), (12, 4), (64, 32), (2, 1)])
+@pytest.mark.parametrize(
+    ("head_dim", "angles"), [(16, 8), (12, 4), (64, 32), (2, 1), (80, 20), (50, 25)]
+)
 def test_heads_rotate_like_the_naive_twin(layout, head_dim, angles):
     """Each head by the angles of its own position; values past the rotated width stay."""
     random = np.random.default_rng(head_dim)

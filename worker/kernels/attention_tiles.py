@@ -1,0 +1,279 @@
+"""The two products of attention, Q K^T and P V, in registers, as native kernels.
+
+A tile works on a *span*, 64 positions of a sequence, and on some *rows*, a row being one query head
+of one query. The span comes in groups of as many slots as a vector has lanes; the address of each
+group stands in a list, so that a group can lie in any block of the pool. Keys lie dimension by
+dimension, the slots of a block side by side; values lie slot by slot. So lanes are slots in one
+product and dimensions in the other, and no sum runs across lanes: every output is one chain of
+fused multiply-adds, over the dimensions or over the slots, in order. The width of the vectors, the
+rows of a tile and the groups it takes at a time are the machine's affair and change no bit.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .feature_probe import best_instruction_set
+from .half import StoredFloats, stored_floats
+from .isa_ir import (
+    FLOAT,
+    INT64,
+    Value,
+    at,
+    constant,
+    fma,
+    load,
+    load_splat,
+    loop,
+    pointer,
+    store,
+    times,
+    vector,
+)
+from .native import Native
+from .task_arguments import KVDtype
+
+SPAN = 64
+"""Positions between two updates of the softmax: position p belongs to span p // 64, always."""
+
+MOST_ROWS = 8
+"""Most rows of a tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """The vector registers that a tile can use.
+
+    Attributes:
+        lanes: float32 lanes of a vector.
+        sums: vectors of sums that a tile may keep, so that no register spills to the stack.
+    """
+
+    lanes: int
+    sums: int
+
+    def vectors(self, rows: int) -> int:
+        """Vectors of sums for each row of a tile: a power of two."""
+        most = SPAN // self.lanes
+        while most * rows > self.sums and most > 1:
+            most //= 2
+        return most
+
+
+def machine_registers() -> Registers:
+    """Those of the CPU that kernels are compiled for."""
+    # AVX-512 has 32 registers of 16 lanes, AVX2 has 16 of 8, NEON 32 of 4.
+    return Registers(16, 24) if best_instruction_set().rows == 16 else Registers(8, 12)
+
+
+def lanes() -> int:
+    """Slots of a group of keys and values, see the module."""
+    return machine_registers().lanes
+
+
+def emit_scores(
+    builder: ir.IRBuilder,
+    registers: Registers,
+    source: StoredFloats,
+    rows: int,
+    arguments: list[Value],
+) -> None:
+    """IR of a tile of Q K^T, see `score_tile`."""
+    queries, bases, step, dims, scores, groups = arguments
+    per = registers.vectors(rows)
+    kind = vector(FLOAT, registers.lanes)
+    query = [_listed(builder, queries, row) for row in range(rows)]
+    turns = builder.udiv(builder.add(groups, ir.Constant(INT64, per - 1)), ir.Constant(INT64, per))
+
+    def take_groups(turn: Value, state: list[Value]) -> list[Value]:
+        first = times(builder, turn, per)
+        listed = builder.add(bases, times(builder, first, 8))
+        keys = [_listed(builder, listed, i) for i in range(per)]
+
+        def add_dimension(d: Value, sums: list[Value]) -> list[Value]:
+            down, along = builder.mul(d, step), times(builder, d, 4)
+            k = [source.load(builder, at(builder, key, down), kind.count) for key in keys]
+            result = []
+            for row in range(rows):
+                q = load_splat(builder, at(builder, query[row], along), FLOAT, kind.count)
+                result += [fma(builder, q, k[i], sums[row * per + i]) for i in range(per)]
+            return result
+
+        sums = loop(builder, dims, [constant(kind, 0.0)] * (rows * per), add_dimension)
+        target = at(builder, pointer(builder, scores), times(builder, first, 4 * kind.count))
+        for row in range(rows):
+            for i in range(per):
+                place = at(builder, target, 4 * (row * SPAN + i * kind.count))
+                store(builder, sums[row * per + i], place, 4)
+        return []
+
+    loop(builder, turns, [], take_groups)
+
+
+def emit_values(
+    builder: ir.IRBuilder,
+    registers: Registers,
+    source: StoredFloats,
+    rows: int,
+    arguments: list[Value],
+) -> None:
+    """IR of a tile of P V, see `value_tile`."""
+    *head, columns = arguments
+    lanes, wide = registers.lanes, registers.vectors(rows)
+    vectors = builder.udiv(columns, ir.Constant(INT64, lanes))
+    for per in sorted({wide, 1}, reverse=True):
+        turns = builder.udiv(vectors, ir.Constant(INT64, wide))
+        first = ir.Constant(INT64, 0)
+        if per != wide:  # the vectors that are left over
+            first = times(builder, turns, wide)
+            turns = builder.sub(vectors, first)
+
+        def take_columns(
+            turn: Value, state: list[Value], per: int = per, first: Value = first
+        ) -> list[Value]:
+            at_vector = builder.add(first, times(builder, turn, per))
+            _emit_value_columns(builder, registers, source, rows, per, at_vector, [*head, columns])
+            return []
+
+        with builder.if_then(builder.icmp_signed(">", turns, ir.Constant(INT64, 0))):
+            loop(builder, turns, [], take_columns)
+
+
+def _emit_value_columns(
+    builder: ir.IRBuilder,
+    registers: Registers,
+    source: StoredFloats,
+    rows: int,
+    per: int,
+    at_vector: Value,
+    arguments: list[Value],
+) -> None:
+    """Add all slots into `per` vectors of columns of each row."""
+    weights, bases, step, low, high, sums, columns = arguments
+    lanes = registers.lanes
+    kind = vector(FLOAT, lanes)
+    width = ir.Constant(INT64, lanes)
+    places = [
+        at(
+            builder,
+            at(
+                builder,
+                pointer(builder, sums),
+                times(builder, builder.mul(columns, ir.Constant(INT64, row)), 4),
+            ),
+            times(builder, builder.add(at_vector, ir.Constant(INT64, i)), 4 * lanes),
+        )
+        for row in range(rows)
+        for i in range(per)
+    ]
+    first_group = builder.udiv(low, width)
+    last_group = builder.udiv(builder.sub(high, ir.Constant(INT64, 1)), width)
+    groups = builder.add(builder.sub(last_group, first_group), ir.Constant(INT64, 1))
+    sideways = times(builder, at_vector, source.bytes * lanes)
+
+    def take_group(turn: Value, state: list[Value]) -> list[Value]:
+        group = builder.add(first_group, turn)
+        base = load(
+            builder, at(builder, pointer(builder, bases), times(builder, group, 8)), INT64, 8
+        )
+        begin = builder.mul(group, width)
+        end = builder.add(begin, width)
+        start = builder.select(builder.icmp_signed(">", low, begin), low, begin)
+        stop = builder.select(builder.icmp_signed("<", high, end), high, end)
+        value = at(builder, pointer(builder, base), sideways)
+        value = at(builder, value, builder.mul(builder.sub(start, begin), step))
+        weight = at(builder, pointer(builder, weights), times(builder, start, 4))
+
+        def add_slot(slot: Value, state: list[Value]) -> list[Value]:
+            here = at(builder, value, builder.mul(slot, step))
+            v = [
+                source.load(builder, at(builder, here, i * source.bytes * lanes), lanes)
+                for i in range(per)
+            ]
+            along = at(builder, weight, times(builder, slot, 4))
+            result = []
+            for row in range(rows):
+                p = load_splat(builder, at(builder, along, 4 * SPAN * row), FLOAT, lanes)
+                result += [fma(builder, p, v[i], state[row * per + i]) for i in range(per)]
+            return result
+
+        return loop(builder, builder.sub(stop, start), state, add_slot)
+
+    state = [load(builder, place, kind, 4) for place in places]
+    for place, result in zip(places, loop(builder, groups, state, take_group), strict=True):
+        store(builder, result, place, 4)
+
+
+def _listed(builder: ir.IRBuilder, addresses: Value, index: int) -> Value:
+    """Pointer that stands in a list of int64 addresses."""
+    place = at(builder, pointer(builder, addresses), 8 * index)
+    return pointer(builder, load(builder, place, INT64, 8))
+
+
+@intrinsic(prefer_literal=True)
+def _scores(
+    typingctx: Any, queries: Any, bases: Any, step: Any, dims: Any, scores: Any, groups: Any,
+    rows: Any, is_half: Any,
+) -> Any:  # fmt: skip
+    count, source = rows.literal_value, stored_floats(bool(is_half.literal_value))
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        emit_scores(builder, machine_registers(), source, count, list(arguments[:6]))
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 6, rows, is_half), codegen
+
+
+@intrinsic(prefer_literal=True)
+def _values(
+    typingctx: Any, weights: Any, bases: Any, step: Any, low: Any, high: Any, sums: Any,
+    columns: Any, rows: Any, is_half: Any,
+) -> Any:  # fmt: skip
+    count, source = rows.literal_value, stored_floats(bool(is_half.literal_value))
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        emit_values(builder, machine_registers(), source, count, list(arguments[:7]))
+        return context.get_dummy_value()
+
+    return types.none(*[types.int64] * 7, rows, is_half), codegen
+
+
+@cache
+def score_tile(dtype: KVDtype, rows: int) -> Native:
+    """Kernel ``(queries, bases, step, dims, scores, groups)`` for `rows` rows, 1 to MOST_ROWS.
+
+    queries: address of the addresses of the rows' queries, float32 [dims] each. bases: of the
+    addresses of the span's groups of keys, SPAN / lanes of them, all readable. step: bytes from a
+    dimension of a group to the next. scores: float32 [rows, SPAN], written for the
+    first `groups` groups, or a few more.
+    """
+    assert 1 <= rows <= MOST_ROWS, rows
+    is_half = int(dtype == "float16")
+
+    def scores(queries: int, bases: int, step: int, dims: int, scores: int, groups: int) -> None:
+        _scores(queries, bases, step, dims, scores, groups, rows, is_half)
+
+    return Native(scores, 6)
+
+
+@cache
+def value_tile(dtype: KVDtype, rows: int) -> Native:
+    """Kernel ``(weights, bases, step, low, high, sums, columns)`` for `rows` rows.
+
+    weights: float32 [rows, SPAN]. bases: addresses of the span's groups of values. step: bytes from
+    a slot of a group to the next. Adds weight * value of the slots low <= slot < high, at
+    least one, in order, to sums: float32 [rows, columns]; columns is a multiple of the lanes.
+    """
+    assert 1 <= rows <= MOST_ROWS, rows
+    is_half = int(dtype == "float16")
+
+    def values(
+        weights: int, bases: int, step: int, low: int, high: int, sums: int, columns: int
+    ) -> None:
+        _values(weights, bases, step, low, high, sums, columns, rows, is_half)
+
+    return Native(values, 7)

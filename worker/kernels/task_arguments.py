@@ -1,0 +1,33 @@
+"""What the builders of task arguments share: checks of arrays that become addresses."""
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .jit import kernel
+from .native import call_native
+
+KVDtype = Literal["float32", "float16"]
+
+
+def kv_dtype(array: NDArray[Any]) -> KVDtype:
+    """Type of the numbers of a K/V array."""
+    assert array.dtype in (np.float32, np.float16), array.dtype
+    return "float16" if array.dtype == np.float16 else "float32"
+
+
+def rows_at(array: NDArray[np.float32], width: int) -> tuple[int, int]:
+    """Address of float32 rows of at least `width` columns, and the bytes from one to the next."""
+    assert array.dtype == np.float32, f"{array.dtype} where float32 was expected"
+    assert array.ndim == 2, array.shape
+    assert array.shape[1] >= width, (array.shape, width)
+    assert array.strides[1] == 4, f"rows with strides {array.strides} are not contiguous"
+    return int(array.__array_interface__["data"][0]), array.strides[0]
+
+
+@kernel
+def run_items(task: int, header: int, arguments: int, first: int, end: int) -> None:
+    """Run items first to end - 1 of a task, given by addresses, as thread 0."""
+    for item in range(first, end):
+        call_native(task, (header, arguments, np.int64(item), np.int64(0)))
