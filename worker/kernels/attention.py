@@ -59,8 +59,8 @@ _DIRECT_QUERIES = 2  # float16 is converted in registers up to so many queries o
 
 # Arguments of `attention_task`, in this order. Those from BASES on are offsets into a thread's
 # scratch memory: addresses of the span's groups of keys and of values; addresses of the rows'
-# queries; scores of a panel; largest scores and totals of the rows, and their sums, in the range and
-# in the ranges before it; the span as float32.
+# queries; scores of a panel; largest scores and totals of the rows, and their sums, in the range
+# and in the ranges before it; the span as float32.
 (
     QKV,
     QKV_STRIDE,

@@ -25,6 +25,10 @@ from worker.kernels.philox import philox
 from worker.kernels.quantize import RECORD_BYTES, quantized
 from worker.kernels.rms_norm import rms_norm
 from worker.kernels.rope import rope
+from worker.kernels.rotate_and_write import (
+    rotate_and_write_arguments,
+    rotate_and_write_task,
+)
 from worker.kernels.sampling import choose, likeliest
 from worker.kernels.scratch import make_scratch
 from worker.kernels.soft_cap import soft_cap
@@ -197,14 +201,17 @@ def _matmul():
     return [out]
 
 
-def _attention(seed, *, kv_heads, group, head_dim, block_size, window=None, cap=None):
+def _attention(
+    seed, *, kv_heads, group, head_dim, block_size, longest=150, window=None, cap=None, dtype="f4"
+):
     """Two sequences in scattered blocks: a long one's last 21 tokens, and a decoding one."""
-    lengths, fed = (150, 77), (21, 1)
+    lengths, fed = (longest, 77), (21, 1)
     columns = [-(-length // block_size) for length in lengths]
     order = np.argsort(words(seed, sum(columns))).astype(np.int32)
     table = np.full((2, max(columns)), -1, np.int32)
     table[0, : columns[0]], table[1, : columns[1]] = order[: columns[0]], order[columns[0] :]
     pool = (sum(columns), kv_heads, block_size, head_dim)
+    keys = floats(seed + 2, *pool, reach=4.0).transpose(0, 1, 3, 2)
     positions = [np.arange(n - new, n) for n, new in zip(lengths, fed, strict=True)]
     heads = kv_heads * group
     qkv = floats(seed + 1, sum(fed), (heads + 2 * kv_heads) * head_dim, reach=4.0)
@@ -213,11 +220,30 @@ def _attention(seed, *, kv_heads, group, head_dim, block_size, window=None, cap=
     spans.append((1, fed[0], sum(fed)))
     items = [(s, head, first, end) for s, first, end in spans for head in range(kv_heads)]
     attention(
-        qkv, floats(seed + 2, *pool, reach=4.0), floats(seed + 3, *pool), out, table,
+        qkv, np.ascontiguousarray(keys, dtype), floats(seed + 3, *pool).astype(dtype), out, table,
         np.concatenate(positions).astype(np.int32), np.array(items, np.int32), window,
         0.25, cap,
     )  # fmt: skip
     return [out]
+
+
+def _rotate_and_write(dtype):
+    """Norm, rotation and K/V write of 5 tokens; two numbers are too large for float16."""
+    heads, kv_heads, dim, block_size, angles = 3, 2, 40, 8, 12
+    qkv = floats(80, 5, (heads + 2 * kv_heads) * dim, reach=4.0)
+    qkv[0, -1], qkv[1, -2] = 65519, -65520
+    keys = np.zeros((3, kv_heads, dim, block_size), dtype)
+    values = np.zeros((3, kv_heads, block_size, dim), dtype)
+    positions, slots = np.arange(3, 8, dtype=np.int32), np.arange(5, 10, dtype=np.int64)
+    cos, sin, norm = floats(81, 32, angles), floats(82, 32, angles), floats(83, dim)
+    header = np.array([5, 5, address_of(cos), address_of(sin)], np.int64)
+    arguments = rotate_and_write_arguments(
+        qkv, positions, slots, keys, values, heads=heads, angles=angles, distance=1,
+        query_norm=norm, key_norm=norm, eps=1e-6, tables_word=2, tokens_word=0,
+        tokens_an_item_word=1,
+    )  # fmt: skip
+    rotate_and_write_task(address_of(header), address_of(arguments), 0, 0)
+    return [qkv, keys, values]
 
 
 def _dequantize(qtype):
@@ -269,6 +295,14 @@ CASES: Mapping[str, Callable[[], list[np.ndarray]]] = {
     "attention window, cap": lambda: _attention(
         40, kv_heads=1, group=4, head_dim=40, block_size=12, window=37, cap=30.0
     ),
+    "attention float16": lambda: _attention(
+        50, kv_heads=2, group=5, head_dim=64, block_size=16, dtype="f2"
+    ),
+    "attention of two ranges": lambda: _attention(
+        55, kv_heads=1, group=2, head_dim=16, block_size=16, longest=1034
+    ),
+    "rotate_and_write float32": lambda: _rotate_and_write("f4"),
+    "rotate_and_write float16": lambda: _rotate_and_write("f2"),
     **{f"dequantize {q.name}": lambda q=q: _dequantize(q) for q in KERNELS},
     **{f"tiles {q.name}": lambda q=q: _tiles(q) for q in KERNELS if layout_of(q) is not None},
 }
