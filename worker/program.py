@@ -40,7 +40,7 @@ class Program:
         self,
         stage: str,
         task: Native,
-        arguments: Sequence[int],
+        arguments: Sequence[int] | NDArray[np.int64],
         *,
         items: int = 0,
         items_word: int = -1,

@@ -342,7 +342,7 @@ def test_bench_profile_shares_add_up(invoke, chain_llama):
     for profile in (prefill, decode):
         assert 1.0 == pytest.approx(sum(stage["share"] for stage in profile["stages"]))
         stages = {stage["stage"]: stage for stage in profile["stages"]}
-        assert {"attn_qkv", "attention", "kv_write", "ffn_down", "norm"} <= set(stages)
+        assert {"attn_qkv", "attention", "rope_kv_write", "ffn_down", "norm"} <= set(stages)
         for name in ("attn_qkv", "attention", "ffn_down", "norm"):
             assert ["float32"] == stages[name]["dtypes"]
             assert stages[name]["contiguous"]

@@ -10,7 +10,7 @@ from kvpool import KVDtype
 
 PositiveInt = Annotated[int, Field(ge=1)]
 
-_KV_DTYPES: Mapping[str, KVDtype] = {"f32": "float32"}
+_KV_DTYPES: Mapping[str, KVDtype] = {"int8": "float16", "f32": "float32"}
 
 
 class EngineConfig(BaseModel):
@@ -24,9 +24,10 @@ class EngineConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    compute: Literal["f32"] = Field(
-        default="f32",
-        description="Arithmetic of the weights. f32: dequantised weights, float32 throughout.",
+    compute: Literal["int8", "f32"] = Field(
+        default="int8",
+        description="int8: integer kernels on the weights as the file quantises them, activations "
+        "rounded to 8 bits in groups of 32. f32: weights as float32 copies, several times slower.",
     )
     matmul: Literal["blas", "compiled"] = Field(
         default="blas",
@@ -66,7 +67,7 @@ class EngineConfig(BaseModel):
         default=None,
         description="Numbers in the KV pool. float16 takes half the memory of float32 and is "
         "faster with long rows; keys and values are rounded to it, and one above 65504 makes its "
-        "row an error. None: float32 in f32 mode.",
+        "row an error. None: float16 in int8 mode, float32 in f32 mode.",
     )
     kv_pool_bytes: PositiveInt | None = Field(
         default=None,

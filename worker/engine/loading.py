@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from worker.available_cores import available_cores
+from worker.compute_config import ComputeConfig
 from worker.gguf import GGUFFile
-from worker.linear import ComputeConfig
 from worker.models.model import Model
 from worker.models.registry import load_model
 from worker.stages import Stages

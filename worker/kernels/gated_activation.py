@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from .flat import flat
 from .jit import kernel
+from .native import float32s, real, task, word
 from .vector import (
     add8,
     div8,
@@ -39,9 +40,14 @@ def gated_activation(
     """
     tokens, width = out.shape
     assert gate_up.shape == (tokens, 2 * width), (gate_up.shape, out.shape)
-    linear = np.float32(-1.0) if activation == "silu" else _GELU_LINEAR
-    cubic = np.float32(0.0) if activation == "silu" else _GELU_CUBIC
-    gated(flat(gate_up), flat(out), tokens, width, linear, cubic)
+    gated(flat(gate_up), flat(out), tokens, width, *factors(activation))
+
+
+def factors(activation: Activation) -> tuple[np.float32, np.float32]:
+    """Give the two numbers that an activation is computed from, see `gated`."""
+    if activation == "silu":
+        return np.float32(-1.0), np.float32(0.0)
+    return _GELU_LINEAR, _GELU_CUBIC
 
 
 @kernel
@@ -72,3 +78,24 @@ def _gate(g: Any, linear: np.float32, cubic: np.float32) -> Any:
     """Compute g / (1 + exp(linear g + cubic g^3)) in each lane."""
     slope = fma8(mul8(g, g), splat8(cubic), splat8(linear))
     return div8(g, add8(splat8(np.float32(1.0)), exp8(mul8(g, slope))))
+
+
+# Arguments of `activation_task`, in this order.
+X, X_STRIDE, OUT, OUT_STRIDE, WIDTH, LINEAR, CUBIC, ROWS_WORD, ROWS_AN_ITEM_WORD = range(9)
+
+
+@task
+def activation_task(header: int, arguments: int, item: int, thread: int) -> None:
+    """Apply activation(gate) * up to rows.
+
+    Arguments: gate and up side by side, and their stride in bytes; out and its stride; width of
+    out; the activation's factors; header words with the number of rows and the rows of an item.
+    """
+    width = word(arguments, WIDTH)
+    rows_an_item = word(header, word(arguments, ROWS_AN_ITEM_WORD))
+    first = item * rows_an_item
+    last = min(first + rows_an_item, word(header, word(arguments, ROWS_WORD)))
+    for row in range(first, last):
+        gate_up = float32s(word(arguments, X) + row * word(arguments, X_STRIDE), 2 * width)
+        out = float32s(word(arguments, OUT) + row * word(arguments, OUT_STRIDE), width)
+        gated(gate_up, out, 1, width, real(arguments, LINEAR), real(arguments, CUBIC))

@@ -131,6 +131,6 @@ def real(address: int, index: int) -> np.float32:
     return np.uint32(word(address, index)).view(np.float32)
 
 
-def real_word(value: float) -> int:
+def real_word(value: float | np.float32) -> int:
     """The word that `real` reads as that float32 value."""
     return int(np.float32(value).view(np.uint32))

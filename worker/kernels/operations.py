@@ -4,8 +4,8 @@ An operation is a task (see `native`) with its arguments and a number of items. 
 team runs `run_operations` at the same time: items are claimed from a shared counter, and a barrier
 stands between an operation and the next. No thread enters Python in between.
 
-A thread that waits at a barrier spins for a while, then offers its core to others, and at last
-sleeps a little between looks: when another process takes a core, the team slows down softly.
+A thread that waits at a barrier spins for a while, then sleeps a little between looks: when
+another process takes a core, the team slows down softly.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from .jit import kernel
 from .native import call_native, word
-from .spin import offer_core, pause
+from .spin import pause
 
 # An operation is four int64 words.
 TASK, ARGUMENTS, ITEMS, ITEMS_WORD = range(4)
@@ -27,9 +27,12 @@ OPERATION_WORDS = 4
 _COUNTER, _ARRIVED, _GENERATION = 0, 16, 32
 SHARED_WORDS = 48
 
-_PAUSES = 4000  # some 100 us: longer than most operations
-_YIELDS = 200
-_SLEEP_MICROSECONDS = 50
+# How long a thread spins at a barrier: longer than threads usually wait for the last item. Then it
+# sleeps at once instead of offering its core: an idle core takes over the thread that is waited for
+# from a busy one, and an offered core does not (docs/performance.md, busy neighbour).
+_SPIN_NANOSECONDS = 60_000
+_PAUSES = 64  # between two looks at the clock
+_SLEEP_MICROSECONDS = 20
 
 _INT32 = ir.IntType(32)
 _INT64 = ir.IntType(64)
@@ -136,7 +139,7 @@ def run_operations(
                 call_native(task, (header, arguments, item, thread))
                 item = _fetch_add(shared, _COUNTER, 1)
         if threads > 1:
-            _barrier(shared, threads)
+            _barrier(shared, threads, clock)
         if thread == 0:
             now = _nanoseconds(clock)
             _store(times, i, _load(times, i) + now - begin)
@@ -144,7 +147,7 @@ def run_operations(
 
 
 @kernel
-def _barrier(shared: int, threads: int) -> None:
+def _barrier(shared: int, threads: int, clock: int) -> None:
     """Wait until all threads are here; the last one puts the counter of items back to 0."""
     generation = _load(shared, _GENERATION)
     if _fetch_add(shared, _ARRIVED, 1) == threads - 1:
@@ -152,13 +155,11 @@ def _barrier(shared: int, threads: int) -> None:
         _store(shared, _COUNTER, 0)
         _store(shared, _GENERATION, generation + 1)
         return
-    for _ in range(_PAUSES):
-        if _load(shared, _GENERATION) != generation:
-            return
-        pause()
-    for _ in range(_YIELDS):
-        if _load(shared, _GENERATION) != generation:
-            return
-        offer_core()
+    begin = _nanoseconds(clock)
+    while _nanoseconds(clock) - begin < _SPIN_NANOSECONDS:
+        for _ in range(_PAUSES):
+            if _load(shared, _GENERATION) != generation:
+                return
+            pause()
     while _load(shared, _GENERATION) == generation:
         _sleep(_SLEEP_MICROSECONDS)

@@ -1,11 +1,14 @@
 """Projections by tiles of integer arithmetic, as tasks of a step.
 
-A tile (see `tile`) multiplies a row block, 16 rows of a packed weight, with a few tokens. An item is
-a run of row blocks with all tokens of the step: a panel of tokens meets all row blocks of the item
-before the next panel, so that panel and weights stay in the caches.
+A tile (see `tile`) multiplies a row block, 16 rows of a packed weight, with a few tokens. An item
+is a run of row blocks with all tokens of the step: a panel of tokens meets all row blocks of the
+item before the next panel, so that panel and weights stay in the caches.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .gated_activation import gated
 from .jit import kernel
@@ -33,8 +36,9 @@ def tile_width(left: int) -> int:
 
 @kernel
 def tile_address(tiles: int, width: int) -> int:
-    """Address of the tile of `width` columns; `tiles` holds those of 1, 2, 4 and 8 in this order."""
-    return word(tiles, 0 if width == 1 else (1 if width == 2 else (2 if width == 4 else 3)))
+    """Address of the tile of `width` columns; `tiles` holds those of 1, 2, 4 and 8."""
+    index = 0 if width == 1 else (1 if width == 2 else (2 if width == 4 else 3))
+    return int(word(tiles, index))
 
 
 @task
@@ -162,6 +166,6 @@ def _gate_and_up(
             call_native(tile, (source, x, x_stride, target, 8 * QUANT_BLOCK, blocks))
 
 
-def tile_table(tiles: dict[int, Native]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def tile_table(tiles: Mapping[int, Native]) -> NDArray[np.int64]:
     """The addresses that `tile_address` reads, of tiles by their columns."""
     return np.array([tiles[columns].address for columns in (1, 2, 4, 8)], np.int64)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from .flat import flat
 from .jit import kernel
+from .native import float32s, real, task, word
 from .vector import (
     add8,
     div8,
@@ -29,7 +30,7 @@ def soft_cap(x: NDArray[np.float32], cap: float) -> None:
         cap: bound of the results, above 0.
     """
     assert cap > 0, cap
-    _soft_cap(flat(x), np.float32(cap))
+    soft_cap_values(flat(x), np.float32(cap))
 
 
 @kernel
@@ -43,7 +44,7 @@ def capped8(x: Any, cap: Any) -> Any:
 
 
 @kernel
-def _soft_cap(x: NDArray[np.float32], cap: np.float32) -> None:
+def soft_cap_values(x: NDArray[np.float32], cap: np.float32) -> None:
     """Cap all of x, of any length."""
     whole = x.size // 8 * 8
     for i in range(0, whole, 8):
@@ -51,3 +52,22 @@ def _soft_cap(x: NDArray[np.float32], cap: np.float32) -> None:
     if whole < x.size:
         rest = x.size - whole
         store_part(x, whole, rest, capped8(load_part(x, whole, rest), cap))
+
+
+# Arguments of `soft_cap_task`, in this order.
+X, X_STRIDE, WIDTH, CAP, ROWS_WORD, ROWS_AN_ITEM_WORD = range(6)
+
+
+@task
+def soft_cap_task(header: int, arguments: int, item: int, thread: int) -> None:
+    """Cap rows in place.
+
+    Arguments: x and its stride in bytes; width; cap; header words with the number of rows and the
+    rows of an item.
+    """
+    width, rows_an_item = word(arguments, WIDTH), word(header, word(arguments, ROWS_AN_ITEM_WORD))
+    first = item * rows_an_item
+    last = min(first + rows_an_item, word(header, word(arguments, ROWS_WORD)))
+    for row in range(first, last):
+        x = float32s(word(arguments, X) + row * word(arguments, X_STRIDE), width)
+        soft_cap_values(x, real(arguments, CAP))

@@ -52,7 +52,7 @@ def pause(typingctx: Any) -> Any:
 
 
 @intrinsic
-def offer_core(typingctx: Any) -> Any:
+def _offer_core(typingctx: Any) -> Any:
     """sched_yield: let another thread have the core."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -85,5 +85,5 @@ def wait_for_change(
     for _ in range(yields):
         if _load_acquire(words, index) != seen:
             return True
-        offer_core()
+        _offer_core()
     return False

@@ -1,10 +1,10 @@
 """The frame that every decoder shares: embedding, layers, output head."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvpool import KVCache, LayerGroup
 from worker.dequant_cache import DequantCache
@@ -12,23 +12,28 @@ from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
 from .batch import Batch
+from .batch_memory import Capacity
 from .config import ModelConfig
+from .head_memory import HeadMemory
 from .loader import Loader
 from .logits import Logits
 from .rotary import RotaryEmbedding
 from .step import Step
-from .workspace import Workspace
+from .workspace import Memory
 
 
 class Block(Protocol):
     """One transformer layer."""
 
-    def __call__(self, x: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
-        """Take x [T, hidden_size] through the layer; may change and return x itself."""
+    def __call__(self, x: Memory, step: Step) -> None:
+        """Record how x [T, hidden_size] is taken through the layer, in place."""
 
 
 class Decoder:
     """Runs batches through a model's layers. Implements `Model`; one step at a time.
+
+    The layers are recorded once as a program, and again only when a batch needs more memory than
+    any before it.
 
     Attributes: see `Model`.
     """
@@ -57,15 +62,15 @@ class Decoder:
         """
         self.config = loader.config
         self.layer_groups = layer_groups(loader.config)
-        self.numerics = f"f32, {loader.matmul.numerics}"
-        self.dequant_cache = loader.cache
+        self.numerics = loader.projections.numerics
+        self.dequant_cache = loader.projections.cache
         self._embedding = loader.embedding()
         self._blocks = [make_block(layer) for layer in range(loader.config.num_layers)]
         self._head = loader.head()
         self._rotaries = rotaries
-        self._workspace = Workspace()
         self._team = team
         self._stages = stages
+        self._recording: _Recording | None = None
         loader.finish()
 
     def forward(self, batch: Batch, kv: KVCache) -> Logits:
@@ -73,25 +78,47 @@ class Decoder:
 
         A row with numbers that are not finite is the sampler's to refuse, not NumPy's to warn of.
         """
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._forward(batch, kv)
-
-    def _forward(self, batch: Batch, kv: KVCache) -> Logits:
-        step = self._begin(batch, kv)
-        with self._stages.stage("embedding") as record:
-            x = self._embedding(batch.token_ids, step.array("x", self.config.hidden_size))
-            record.output(x)
-        for block in self._blocks:
-            x = block(x, step)
-        return self._head(x, step)
-
-    def _begin(self, batch: Batch, kv: KVCache) -> Step:
         slots = [keys.shape[1] * kv.block_size for keys in kv.keys]
         batch.check(self.config.vocab_size, self.config.context_length, slots)
+        recording = self._recording_for(batch, kv)
+        step = recording.step
+        step.memory.load(batch, step.program.header, self._team.threads)
         for rotary in self._rotaries:
             rotary.reach(int(batch.positions.max()))
+        step.point_at_tables()
         self.dequant_cache.begin_step()
-        return Step(batch, kv, self.layer_groups, self._workspace, self._team, self._stages)
+        with np.errstate(over="ignore", invalid="ignore"):
+            step.program.run()
+        return recording.head.read(batch.keep_logits)
+
+    def _recording_for(self, batch: Batch, kv: KVCache) -> "_Recording":
+        """The recorded step, made anew if it does not fit the batch."""
+        have, needed = self._recording, Capacity.of(batch)
+        if have is not None and have.kv is kv and have.capacity.holds(needed):
+            return have
+        capacity = needed if have is None else have.capacity.grown(needed)
+        self._recording = None  # its memory can go before there is new
+        self._recording = self._record(capacity, kv)
+        return self._recording
+
+    def _record(self, capacity: Capacity, kv: KVCache) -> "_Recording":
+        step = Step(capacity, kv, self.layer_groups, self._rotaries, self._team, self._stages)
+        x = step.embed(self._embedding)
+        for block in self._blocks:
+            block(x, step)
+        head = self._head(x, step)
+        step.program.finish()
+        return _Recording(step, head, kv, capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """A recorded step, where its logits are, and what it was recorded for."""
+
+    step: Step
+    head: HeadMemory
+    kv: KVCache
+    capacity: Capacity
 
 
 def layer_groups(config: ModelConfig) -> tuple[LayerGroup, ...]:

@@ -7,7 +7,13 @@ from worker.gguf import GGUFFile, dequantize
 
 
 class Embedding:
-    """Rows of the embedding matrix, dequantised only when a token asks for them."""
+    """Rows of the embedding matrix, dequantised only when a token asks for them.
+
+    Attributes:
+        width: values of a row.
+    """
+
+    width: int
 
     def __init__(self, gguf: GGUFFile, name: str, scale: float) -> None:
         """Keep the place of the matrix.
@@ -20,6 +26,7 @@ class Embedding:
         self._gguf = gguf
         self._name = name
         self._qtype = gguf.tensor(name).qtype
+        self.width = gguf.tensor(name).shape[1]
         self._scale = np.float32(scale)
 
     def __call__(

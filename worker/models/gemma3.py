@@ -8,10 +8,9 @@ are scaled. Norm weights in the file have 1 added already.
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from worker.compute_config import ComputeConfig
 from worker.gguf import GGUFFile
-from worker.linear import ComputeConfig
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
@@ -20,7 +19,9 @@ from .decoder import Decoder
 from .key_reader import KeyReader
 from .loader import Loader
 from .rotary import RotaryEmbedding
+from .rows import Rows
 from .step import Step
+from .workspace import Memory
 
 _FULL_EVERY = 6
 _GLOBAL_BASE = 1_000_000.0
@@ -77,17 +78,16 @@ class Gemma3Attention:
         self.key_norm = loader.norm(f"blk.{layer}.attn_k_norm.weight", loader.config.head_dim)
         self.output = loader.attention_output(layer)
 
-    def __call__(self, x: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
-        """Attend from x [T, hidden_size]."""
+    def __call__(self, x: Rows, step: Step) -> Memory:
+        """Attend from x: [T, hidden_size]."""
         c = self.config
         qkv = step.project("attn_qkv", self.qkv, x)  # [T, (H + 2 KV) * D]
-        self.query_norm.heads_in_place(qkv, step, 0, c.num_heads)
-        self.key_norm.heads_in_place(qkv, step, c.num_heads, c.num_kv_heads)
-        step.rotate(self.rotary, qkv, c.num_heads + c.num_kv_heads, c.head_dim)
-        step.write_kv(self.layer, qkv)
+        step.rotate_and_write(
+            self.layer, qkv, self.rotary, c.num_heads, self.query_norm, self.key_norm
+        )
         width = c.num_heads * c.head_dim
         attended = step.attend(self.layer, qkv, width, c.attention_scale, c.attention_cap)
-        return step.project("attn_output", self.output, attended)  # [T, hidden_size]
+        return step.project("attn_output", self.output, attended)
 
 
 class Gemma3MLP:
@@ -97,11 +97,10 @@ class Gemma3MLP:
         self.gate_up = loader.gate_up(layer)
         self.down = loader.down(layer)
 
-    def __call__(self, x: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
-        """Apply to x [T, hidden_size]."""
-        gate_up = step.project("ffn_gate_up", self.gate_up, x)  # [T, 2 * intermediate_size]
-        gated = step.gate(gate_up, "gelu_tanh")  # [T, intermediate_size]
-        return step.project("ffn_down", self.down, gated)  # [T, hidden_size]
+    def __call__(self, x: Rows, step: Step) -> Memory:
+        """Apply to x: [T, hidden_size]."""
+        gated = step.gate(self.gate_up, x, "gelu_tanh")  # [T, intermediate_size]
+        return step.project("ffn_down", self.down, gated)
 
 
 class Gemma3Block:
@@ -115,13 +114,12 @@ class Gemma3Block:
         self.mlp = Gemma3MLP(loader, layer)
         self.post_mlp_norm = loader.norm(f"blk.{layer}.post_ffw_norm.weight")
 
-    def __call__(self, x: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
-        """Add both to x [T, hidden_size], in place."""
-        attended = self.attention(self.attention_norm(x, step), step)
-        x += self.post_attention_norm.in_place(attended, step)
-        transformed = self.mlp(self.mlp_norm(x, step), step)
-        x += self.post_mlp_norm.in_place(transformed, step)
-        return x
+    def __call__(self, x: Memory, step: Step) -> None:
+        """Add both to x [T, hidden_size]."""
+        attended = self.attention(step.norm(self.attention_norm, x), step)
+        step.add(x, attended, self.post_attention_norm)
+        transformed = self.mlp(step.norm(self.mlp_norm, x), step)
+        step.add(x, transformed, self.post_mlp_norm)
 
 
 def load_gemma3(

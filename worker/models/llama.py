@@ -3,11 +3,8 @@
 Also Llama 2 and 3, Mistral, SmolLM2 and others whose files say ``llama``.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
+from worker.compute_config import ComputeConfig
 from worker.gguf import GGUFFile
-from worker.linear import ComputeConfig
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
@@ -15,7 +12,9 @@ from .config import ModelConfig, base_config
 from .decoder import Decoder
 from .loader import Loader
 from .rotary import RotaryEmbedding
+from .rows import Rows
 from .step import Step
+from .workspace import Memory
 
 
 def llama_config(gguf: GGUFFile) -> ModelConfig:
@@ -37,15 +36,14 @@ class LlamaAttention:
         self.qkv = loader.qkv(layer)
         self.output = loader.attention_output(layer)
 
-    def __call__(self, x: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
-        """Attend from x [T, hidden_size]."""
+    def __call__(self, x: Rows, step: Step, to: Memory) -> None:
+        """Attend from x, and add the result to `to`."""
         c = self.config
         qkv = step.project("attn_qkv", self.qkv, x)  # [T, (H + 2 KV) * D]
-        step.rotate(self.rotary, qkv, c.num_heads + c.num_kv_heads, c.head_dim)
-        step.write_kv(self.layer, qkv)
+        step.rotate_and_write(self.layer, qkv, self.rotary, c.num_heads)
         width = c.num_heads * c.head_dim
         attended = step.attend(self.layer, qkv, width, c.attention_scale, None)  # [T, H * D]
-        return step.project("attn_output", self.output, attended)  # [T, hidden_size]
+        step.project_and_add("attn_output", self.output, attended, to)  # [T, hidden_size]
 
 
 class LlamaMLP:
@@ -55,11 +53,10 @@ class LlamaMLP:
         self.gate_up = loader.gate_up(layer)
         self.down = loader.down(layer)
 
-    def __call__(self, x: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
-        """Apply to x [T, hidden_size]."""
-        gate_up = step.project("ffn_gate_up", self.gate_up, x)  # [T, 2 * intermediate_size]
-        gated = step.gate(gate_up, "silu")  # [T, intermediate_size]
-        return step.project("ffn_down", self.down, gated)  # [T, hidden_size]
+    def __call__(self, x: Rows, step: Step, to: Memory) -> None:
+        """Apply to x, and add the result to `to`."""
+        gated = step.gate(self.gate_up, x, "silu")  # [T, intermediate_size]
+        step.project_and_add("ffn_down", self.down, gated, to)  # [T, hidden_size]
 
 
 class LlamaBlock:
@@ -71,11 +68,10 @@ class LlamaBlock:
         self.mlp_norm = loader.norm(f"blk.{layer}.ffn_norm.weight")
         self.mlp = LlamaMLP(loader, layer)
 
-    def __call__(self, x: NDArray[np.float32], step: Step) -> NDArray[np.float32]:
-        """Add both to x [T, hidden_size], in place."""
-        x += self.attention(self.attention_norm(x, step), step)
-        x += self.mlp(self.mlp_norm(x, step), step)
-        return x
+    def __call__(self, x: Memory, step: Step) -> None:
+        """Add both to x [T, hidden_size]."""
+        self.attention(step.norm(self.attention_norm, x), step, to=x)
+        self.mlp(step.norm(self.mlp_norm, x), step, to=x)
 
 
 def load_llama(gguf: GGUFFile, compute: ComputeConfig, team: ThreadTeam, stages: Stages) -> Decoder:

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.dequant_cache import DequantCache
+from worker.compute_config import ComputeConfig
 from worker.errors import GGUFError
 from worker.gguf import GGUFFile
-from worker.linear import ComputeConfig, F32Linear, Linear
-from worker.matmul import Matmul, choose_matmul
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
 from .config import ModelConfig, RopeConfig
 from .embedding import Embedding
+from .linear import Linear
 from .norm import RMSNorm
 from .output_head import OutputHead
+from .projections import Projections, make_projections
 from .rotary import RotaryEmbedding
 from .weights import Weights
 
@@ -29,13 +29,11 @@ class Loader:
 
     Attributes:
         config: hyperparameters.
-        cache: of the projections' weights.
-        matmul: the matrix product, proven for every weight.
+        projections: everything that multiplies by a weight matrix.
     """
 
     config: ModelConfig
-    cache: DequantCache
-    matmul: Matmul
+    projections: Projections
 
     def __init__(
         self,
@@ -45,7 +43,7 @@ class Loader:
         team: ThreadTeam,
         stages: Stages,
     ) -> None:
-        """Check the projections and set up their cache.
+        """Check the projections and bring them into the form that is multiplied.
 
         Raises:
             GGUFError: a projection is missing or has the wrong shape.
@@ -53,21 +51,10 @@ class Loader:
         """
         self.config = config
         self._gguf = gguf
-        self._team = team
         self._weights = Weights(gguf, config)
         layers = [self._weights.layer(layer) for layer in range(config.num_layers)]
         head = self._weights.head(max(unit.n_bytes for unit in layers))
-        self._head_units = range(len(layers), len(layers) + len(head))
-        self.cache = DequantCache(
-            gguf,
-            layers + head,
-            team,
-            stages,
-            max_bytes=compute.dequant_cache_bytes,
-            max_units=compute.dequant_cache_layers,
-        )
-        shapes = [matrix.shape for unit in layers + head for matrix in unit.matrices]
-        self.matmul = choose_matmul(compute.matmul, shapes, team)
+        self.projections = make_projections(gguf, layers, head, compute, team, stages)
 
     def embedding(self) -> Embedding:
         """The token embedding."""
@@ -112,9 +99,8 @@ class Loader:
 
     def head(self) -> OutputHead:
         """Final norm and output head, which may be the embedding."""
-        weight = self._weights.vector("output_norm.weight", self.config.hidden_size)
-        slices = [F32Linear(self.cache, unit, 0, self.matmul) for unit in self._head_units]
-        return OutputHead(weight, slices, self.config, self._team)
+        norm = self.norm("output_norm.weight")
+        return OutputHead(norm, self.projections.head(), self.config)
 
     def finish(self) -> None:
         """Check that the file holds nothing that was not asked for.
@@ -127,8 +113,7 @@ class Loader:
     def _linear(
         self, layer: int, matrix: int, biases: Sequence[str], sizes: Sequence[int]
     ) -> Linear:
-        bias = self._weights.biases(biases, sizes)
-        return F32Linear(self.cache, layer, matrix, self.matmul, bias)
+        return self.projections.linear(layer, matrix, self._weights.biases(biases, sizes))
 
 
 def _check_divisors(gguf: GGUFFile, divisors: NDArray[np.float32] | None) -> None:

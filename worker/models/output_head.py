@@ -3,66 +3,64 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worker.kernels.argmax import best_token
-from worker.kernels.rms_norm import rms_norm
-from worker.kernels.soft_cap import soft_cap
-from worker.linear import Linear
-from worker.thread_team import ThreadTeam
+from worker.kernels.native import real_word
+from worker.kernels.soft_cap import soft_cap_task
 
 from .config import ModelConfig
-from .logits import Logits
+from .head_memory import HeadMemory
+from .linear import Linear
+from .norm import RMSNorm
+from .packed_head import PackedHead
+from .rows import Rows
 from .step import Step
+from .workspace import Memory
 
 
 class OutputHead:
     """Final norm and projection to the vocabulary, for the rows that need logits only."""
 
     def __init__(
-        self,
-        norm_weight: NDArray[np.float32],
-        slices: Sequence[Linear],
-        config: ModelConfig,
-        team: ThreadTeam,
+        self, norm: RMSNorm, weights: PackedHead | Sequence[Linear], config: ModelConfig
     ) -> None:
-        self._norm_weight = norm_weight
-        self._slices = slices
+        """Keep the weights: packed in one piece, or slices one after the other."""
+        self._norm = norm
+        self._weights = weights
         self._config = config
-        self._team = team
 
-    def __call__(self, x: NDArray[np.float32], step: Step) -> Logits:
-        """Logits of the batch's logit rows, all of them kept.
+    def __call__(self, x: Memory, step: Step) -> HeadMemory:
+        """Logits of the step's logit rows, and their best tokens.
 
         Args:
-            x: [T, hidden_size] float32.
+            x: [T, hidden_size].
             step: the step.
         """
-        config, wanted = self._config, step.batch.logit_rows
-        rows = step.workspace.array("logit_rows", len(wanted), config.hidden_size)
-        logits = step.workspace.array("logits", len(wanted), config.vocab_size)
-        if len(wanted) == 0:
-            return self._with_best(logits)
-        with step.stages.stage("norm") as record:
-            np.take(x, wanted, axis=0, out=rows)
-            rms_norm(rows, self._norm_weight, rows, config.rms_norm_eps)
-            record.output(rows)
-        with step.stages.stage("lm_head") as record:
-            first = 0
-            for part in self._slices:
-                part(rows, logits, first)
-                first += part.outputs
-            if config.logit_cap is not None:
-                soft_cap(logits, config.logit_cap)
-            record.output(logits)
-            return self._with_best(logits)
+        rows = step.norm_of_logit_rows(self._norm, x)
+        capacity = rows.row_set.capacity
+        memory = HeadMemory(
+            step.floats("logits", self._config.vocab_size, rows.row_set),
+            np.empty(capacity, np.int32),
+            np.empty(capacity, np.float32),
+        )
+        if isinstance(self._weights, PackedHead):
+            self._weights.record(step, rows, memory, self._config)
+        else:
+            self._record_slices(step, rows, memory, self._weights)
+        return memory
 
-    def _with_best(self, logits: NDArray[np.float32]) -> Logits:
-        rows = len(logits)
-        tokens, values = np.empty(rows, np.int32), np.empty(rows, np.float32)
+    def _record_slices(
+        self, step: Step, rows: Rows, memory: HeadMemory, slices: Sequence[Linear]
+    ) -> None:
+        config, logits = self._config, memory.logits
+        for part in slices:
+            part.record(step, "lm_head", rows, logits, adds=False)
+        if config.logit_cap is not None:
+            words = (logits.address, logits.stride, logits.width, real_word(config.logit_cap))
+            step.by_rows("lm_head", soft_cap_task, words, rows.row_set)
 
         def find(row: int) -> None:
-            tokens[row], values[row] = best_token(logits[row, : self._config.num_tokens])
+            best = best_token(logits.array[row, : config.num_tokens])
+            memory.best_token[row], memory.best_value[row] = best
 
-        self._team.run(find, rows)
-        return Logits(logits, np.ones(rows, np.bool_), tokens, values)
+        step.call_by_row("lm_head", find, rows.row_set)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from worker.compute_config import ComputeConfig
 from worker.errors import UnsupportedModelError
 from worker.gguf import GGUFFile
-from worker.linear import ComputeConfig
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 

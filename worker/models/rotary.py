@@ -3,8 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.kernels.rope import rope
-
 from .config import RopeConfig
 
 _FIRST_LENGTH = 8192
@@ -20,9 +18,13 @@ class RotaryEmbedding:
 
     Attributes:
         length: positions there can be.
+        cos: float32 [positions, angles]: cosines of the angles.
+        sin: float32 [positions, angles].
     """
 
     length: int
+    cos: NDArray[np.float32]
+    sin: NDArray[np.float32]
 
     def __init__(
         self, config: RopeConfig, length: int, divisors: NDArray[np.float32] | None = None
@@ -37,36 +39,31 @@ class RotaryEmbedding:
         self.length = length
         self._config = config
         self._frequencies = _frequencies(config, divisors)
-        self._cos = self._sin = np.zeros((0, config.dimensions // 2), np.float32)
+        self.cos = self.sin = np.zeros((0, config.dimensions // 2), np.float32)
         self._extend(min(length, _FIRST_LENGTH))
 
-    def rotate(
-        self, x: NDArray[np.float32], positions: NDArray[np.int32], heads: int, head_dim: int
-    ) -> None:
-        """Rotate the leading heads of each row in place.
+    @property
+    def angles(self) -> int:
+        """Pairs of a head that rotate."""
+        return self._config.dimensions // 2
 
-        Args:
-            x: [tokens, columns] float32, starting with heads * head_dim columns.
-            positions: [tokens] int32, each below `reach`d length.
-            heads: heads to rotate.
-            head_dim: values of a head.
-        """
-        halves = self._config.layout == "halves"
-        distance = self._config.dimensions // 2 if halves else 1
-        rope(x, positions, self._cos, self._sin, heads, head_dim, distance)
+    @property
+    def distance(self) -> int:
+        """How far the members of a pair are apart, see `kernels.rope`."""
+        return self.angles if self._config.layout == "halves" else 1
 
     def reach(self, position: int) -> None:
-        """See to it that the tables hold `position`."""
+        """See to it that the tables hold `position`; they may move."""
         assert position < self.length, (position, self.length)
-        if position >= len(self._cos):
-            self._extend(min(self.length, max(2 * len(self._cos), position + 1)))
+        if position >= len(self.cos):
+            self._extend(min(self.length, max(2 * len(self.cos), position + 1)))
 
     def _extend(self, length: int) -> None:
-        start = len(self._cos)
+        start = len(self.cos)
         positions = np.arange(start, length, dtype=np.float64)
         angles = np.outer(positions, self._frequencies).astype(np.float32).astype(np.float64)
-        self._cos = np.concatenate([self._cos, np.cos(angles).astype(np.float32)])
-        self._sin = np.concatenate([self._sin, np.sin(angles).astype(np.float32)])
+        self.cos = np.concatenate([self.cos, np.cos(angles).astype(np.float32)])
+        self.sin = np.concatenate([self.sin, np.sin(angles).astype(np.float32)])
 
 
 def _frequencies(config: RopeConfig, divisors: NDArray[np.float32] | None) -> NDArray[np.float32]:

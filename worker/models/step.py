@@ -1,158 +1,283 @@
-"""What the layers of a model share during one step."""
+"""The vocabulary that model files are written in: each word records operations of a step.
+
+A model is run once over a `Step`; what it asks for becomes a program (see `worker.program`) that
+is replayed for every batch. So a word describes work on all tokens of any step, and gives memory
+that will hold the result; nothing is computed while a model is recorded.
+"""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvpool import KVCache, LayerGroup
-from worker.kernels.attention import QUERY_TILE, attention
-from worker.kernels.gated_activation import Activation, gated_activation
-from worker.kernels.kv_write import kv_write
-from worker.linear import Linear
+from worker.kernels.attention import attention_arguments, attention_scratch, attention_task
+from worker.kernels.gated_activation import Activation, activation_task, factors
+from worker.kernels.native import Native, address_of, real_word
+from worker.kernels.norm_task import add_task, norm_task, quantize_task
+from worker.kernels.rotate_and_write import rotate_and_write_arguments, rotate_and_write_task
+from worker.program import Program
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
-from .batch import Batch
+from .batch_memory import (
+    FIRST_GROUP,
+    GROUP_WORDS,
+    LOGIT_ITEMS,
+    LOGIT_ROWS,
+    LOGITS_AN_ITEM,
+    TOKEN_ITEMS,
+    TOKENS,
+    TOKENS_AN_ITEM,
+    BatchMemory,
+    Capacity,
+    attention_items_word,
+    table_stride_word,
+)
+from .embedding import Embedding
+from .linear import Linear
+from .norm import RMSNorm
 from .rotary import RotaryEmbedding
-from .workspace import Workspace
-
-# Tokens that one thread takes at a time through kernels that treat each token by itself.
-_ROWS_AN_ITEM = 32
-_CHUNKS_A_THREAD = 4
+from .rows import Rows, RowSet
+from .workspace import Memory, Workspace
 
 
 class Step:
-    """A batch on its way through the layers: its scratch memory, K/V, threads and stages.
-
-    T tokens, of S sequences. Arrays that its methods give out live in scratch memory and are
-    overwritten when the next layer asks for the same.
+    """A step while it is recorded.
 
     Attributes:
-        batch: the tokens.
-        workspace: scratch memory.
-        stages: stage records.
+        memory: the batch at fixed places.
+        program: what has been recorded.
+        threads: of the team that will run it.
     """
 
-    batch: Batch
-    workspace: Workspace
-    stages: Stages
+    memory: BatchMemory
+    program: Program
+    threads: int
 
     def __init__(
         self,
-        batch: Batch,
+        capacity: Capacity,
         kv: KVCache,
         groups: Sequence[LayerGroup],
-        workspace: Workspace,
+        rotaries: Sequence[RotaryEmbedding],
         team: ThreadTeam,
         stages: Stages,
     ) -> None:
-        self.batch = batch
-        self.workspace = workspace
-        self.stages = stages
+        self.memory = BatchMemory(capacity, groups)
+        self._rotaries = rotaries
+        self._first_rotary = FIRST_GROUP + GROUP_WORDS * len(groups)
+        self.program = Program(team, stages, self._first_rotary + 2 * len(rotaries))
+        self._scratch: dict[tuple[int, int, int], NDArray[np.uint8]] = {}
+        self.threads = team.threads
         self._kv = kv
-        self._groups = groups
         self._team = team
-        self._items = [work_items(batch.query_start, group.num_kv_heads) for group in groups]
+        self._groups = groups
+        self._workspace = Workspace()
+        self.tokens = RowSet(capacity.tokens, TOKENS, TOKEN_ITEMS, TOKENS_AN_ITEM)
+        self.logit_rows = RowSet(capacity.logit_rows, LOGIT_ROWS, LOGIT_ITEMS, LOGITS_AN_ITEM)
 
-    def array(self, name: str, columns: int) -> NDArray[np.float32]:
-        """Scratch memory for all tokens: float32 [T, columns]."""
-        return self.workspace.array(name, self.batch.num_tokens, columns)
+    # Memory and operations, for the words below and for `Linear`.
 
-    def project(self, stage: str, linear: Linear, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Apply a projection to x [T, inputs]: float32 [T, outputs]."""
-        with self.stages.stage(stage) as record:
-            out = self.array(stage, linear.outputs)
-            linear(x, out)
-            record.output(out)
+    def floats(self, name: str, width: int, rows: RowSet | None = None) -> Memory:
+        """Memory for float32 rows, by default one a token."""
+        return self._workspace.floats(name, (rows or self.tokens).capacity, width)
+
+    def records(self, name: str, width: int, rows: RowSet | None = None) -> Memory:
+        """Memory for quantised rows, by default one a token."""
+        return self._workspace.records(name, (rows or self.tokens).capacity, width)
+
+    def by_rows(self, stage: str, task: Native, arguments: Sequence[int], rows: RowSet) -> None:
+        """Record a task over runs of rows; its last two arguments say where their numbers are."""
+        words = (*arguments, rows.count_word, rows.an_item_word)
+        self.program.add_task(stage, task, words, items_word=rows.items_word)
+
+    def count(self, rows: RowSet) -> int:
+        """Number of rows in the step that is running; for Python calls."""
+        return int(self.program.header[rows.count_word])
+
+    def call_by_row(self, stage: str, call: Callable[[int], None], rows: RowSet) -> None:
+        """Record a Python call for each row, shared by the team."""
+        self.program.add_call(stage, lambda: self._team.run(call, self.count(rows)))
+
+    # The words.
+
+    def norm(self, norm: RMSNorm, x: Memory) -> Rows:
+        """Normalise the tokens' values; x is left as it is."""
+        return self._normed("norm", norm, x, self.tokens, 0)
+
+    def norm_of_logit_rows(self, norm: RMSNorm, x: Memory) -> Rows:
+        """Normalise the values of those tokens that get logits."""
+        return self._normed("last", norm, x, self.logit_rows, address_of(self.memory.logit_rows))
+
+    def project(self, stage: str, linear: Linear, x: Rows) -> Memory:
+        """Apply a projection."""
+        out = self.floats(stage, linear.outputs, x.row_set)
+        linear.record(self, stage, x, out, adds=False)
         return out
 
-    def rotate(
-        self, rotary: RotaryEmbedding, x: NDArray[np.float32], heads: int, head_dim: int
+    def project_and_add(self, stage: str, linear: Linear, x: Rows, to: Memory) -> None:
+        """Apply a projection and add the result to `to`."""
+        linear.record(self, stage, x, to, adds=True)
+
+    def gate(self, linear: Linear, x: Rows, activation: Activation) -> Rows:
+        """Project to gate and up, and give activation(gate) * up."""
+        width = linear.outputs // 2
+        if linear.can_gate:
+            records = self.records("gated", width)
+            linear.record_gated(self, "ffn_gate_up", x, records, activation)
+            return Rows(width, self.tokens, floats=_no_floats, records=lambda: records)
+        gate_up = self.project("ffn_gate_up", linear, x)
+        return self._rows("gated", width, lambda out: self._activate(gate_up, out, activation))
+
+    def add(self, x: Memory, y: Memory, norm: RMSNorm | None = None) -> None:
+        """Add y to x; with a norm, y is normalised in place before."""
+        weight = 0 if norm is None else address_of(norm.weight)
+        eps = real_word(0.0 if norm is None else norm.eps)
+        words = (x.address, x.stride, y.address, y.stride, x.width, weight, eps)
+        self.by_rows("norm", add_task, words, self.tokens)
+
+    def rotate_and_write(
+        self,
+        layer: int,
+        qkv: Memory,
+        rotary: RotaryEmbedding,
+        heads: int,
+        query_norm: RMSNorm | None = None,
+        key_norm: RMSNorm | None = None,
     ) -> None:
-        """Rotate the leading heads of x [T, columns] by the positions of the tokens, in place."""
-        with self.stages.stage("rope") as record:
-            self.over_tokens(
-                lambda rows: rotary.rotate(x[rows], self.batch.positions[rows], heads, head_dim)
-            )
-            record.output(x)
+        """Rotate queries and keys in place, and put keys and values into the pool.
 
-    def write_kv(self, layer: int, qkv: NDArray[np.float32]) -> None:
-        """Put keys and values of all tokens, the last columns of qkv, into the layer's pool."""
-        with self.stages.stage("kv_write") as record:
-            group, index = self._kv.layer(layer)
-            keys, values = self._kv.keys[group][index], self._kv.values[group][index]
-            kv_write(qkv, keys, values, self.batch.slots[group])
-            record.output(keys)
+        Args:
+            layer: index of the layer.
+            qkv: float32 rows: query heads, key heads, value heads.
+            rotary: the layer's rotary embedding.
+            heads: query heads.
+            query_norm: normalises each query head before; None for no norm.
+            key_norm: the same for key heads.
+        """
+        group, index = self._kv.layer(layer)
+        words = rotate_and_write_arguments(
+            qkv.array,
+            self.memory.positions,
+            self.memory.slots[group],
+            self._kv.keys[group][index],
+            self._kv.values[group][index],
+            heads=heads,
+            angles=rotary.angles,
+            distance=rotary.distance,
+            query_norm=None if query_norm is None else query_norm.weight,
+            key_norm=None if key_norm is None else key_norm.weight,
+            eps=0.0 if query_norm is None else query_norm.eps,
+            tables_word=self._tables_word(rotary),
+            tokens_word=TOKENS,
+            tokens_an_item_word=TOKENS_AN_ITEM,
+        )
+        self.program.add_task("rope_kv_write", rotate_and_write_task, words, items_word=TOKEN_ITEMS)
 
-    def attend(
-        self, layer: int, qkv: NDArray[np.float32], width: int, scale: float, cap: float | None
-    ) -> NDArray[np.float32]:
+    def attend(self, layer: int, qkv: Memory, width: int, scale: float, cap: float | None) -> Rows:
         """Attend from all tokens to the keys of their sequences, their own included.
 
         Args:
             layer: index of the layer.
-            qkv: [T, columns] float32, starting with the query heads.
+            qkv: float32 rows, starting with the query heads.
             width: heads * head_dim of the queries.
             scale: factor on query-key products.
             cap: soft cap of the scaled products, None for none.
-
-        Returns:
-            float32 [T, heads * head_dim].
         """
         group, index = self._kv.layer(layer)
-        keys, values = self._kv.keys[group][index], self._kv.values[group][index]
-        table, window = self.batch.block_tables[group], self._groups[group].window
-        items, positions = self._items[group], self.batch.positions
-        chunks = min(len(items), _CHUNKS_A_THREAD * self._team.threads)
-        out = self.array("attention", width)
+        layer_group, memory = self._groups[group], self.memory
+        heads = width // layer_group.head_dim
 
-        def attend_chunk(chunk: int) -> None:
-            part = items[len(items) * chunk // chunks : len(items) * (chunk + 1) // chunks]
-            attention(qkv, keys, values, out, table, positions, part, window, scale, cap)
+        def record(out: Memory) -> None:
+            words = attention_arguments(
+                qkv.array,
+                self._kv.keys[group][index],
+                self._kv.values[group][index],
+                out.array,
+                memory.tables[group],
+                memory.positions,
+                memory.items[group],
+                self._attention_scratch(heads, layer_group),
+                heads=heads,
+                table_stride_word=table_stride_word(group),
+                window=layer_group.window,
+                scale=scale,
+                cap=cap,
+            )
+            items = attention_items_word(group)
+            self.program.add_task("attention", attention_task, words, items_word=items)
 
-        with self.stages.stage("attention") as record:
-            self._team.run(attend_chunk, chunks)
-            record.output(out)
-        return out
+        return self._rows("attention", width, record)
 
-    def gate(self, gate_up: NDArray[np.float32], activation: Activation) -> NDArray[np.float32]:
-        """Apply activation(gate) * up to [T, 2 * width], gate first: float32 [T, width]."""
-        with self.stages.stage("activation") as record:
-            out = self.array("activation", gate_up.shape[1] // 2)
-            self.over_tokens(lambda rows: gated_activation(gate_up[rows], out[rows], activation))
-            record.output(out)
-        return out
+    def embed(self, embedding: Embedding) -> Memory:
+        """The tokens' embeddings."""
+        x = self.floats("x", embedding.width)
 
-    def over_tokens(self, work: Callable[[slice], None]) -> None:
-        """Call `work` on slices that cover all tokens, on the team if there are many."""
-        tokens = self.batch.num_tokens
-        if tokens <= _ROWS_AN_ITEM:
-            work(slice(0, tokens))
-            return
+        def look_up() -> None:
+            tokens = self.count(self.tokens)
+            embedding(self.memory.token_ids[:tokens], x.array[:tokens])
 
-        def part(item: int) -> None:
-            work(slice(item * _ROWS_AN_ITEM, min((item + 1) * _ROWS_AN_ITEM, tokens)))
+        self.program.add_call("embedding", look_up)
+        return x
 
-        self._team.run(part, -(-tokens // _ROWS_AN_ITEM))
+    def point_at_tables(self) -> None:
+        """Write into the header where the tables of the rotary embeddings are now."""
+        for i, rotary in enumerate(self._rotaries):
+            word = self._first_rotary + 2 * i
+            self.program.header[word : word + 2] = address_of(rotary.cos), address_of(rotary.sin)
+
+    def _tables_word(self, rotary: RotaryEmbedding) -> int:
+        return self._first_rotary + 2 * self._rotaries.index(rotary)
+
+    def _attention_scratch(self, heads: int, group: LayerGroup) -> NDArray[np.uint8]:
+        key = heads, group.num_kv_heads, group.head_dim
+        if key not in self._scratch:
+            self._scratch[key] = attention_scratch(self.threads, *key)
+        return self._scratch[key]
+
+    def _rows(self, name: str, width: int, record: Callable[[Memory], None]) -> Rows:
+        """Rows that are computed as float32, and quantised by a task of their own."""
+        out = self.floats(name, width)
+        record(out)
+
+        def records() -> Memory:
+            made = self.records(name, width)
+            words = (out.address, out.stride, width, made.address, made.stride)
+            self.by_rows("quantise", quantize_task, words, self.tokens)
+            return made
+
+        return Rows(width, self.tokens, floats=lambda: out, records=records)
+
+    def _activate(self, gate_up: Memory, out: Memory, activation: Activation) -> None:
+        linear, cubic = map(real_word, factors(activation))
+        words = (gate_up.address, gate_up.stride, out.address, out.stride, out.width)
+        self.by_rows("activation", activation_task, (*words, linear, cubic), self.tokens)
+
+    def _normed(self, name: str, norm: RMSNorm, x: Memory, rows: RowSet, index: int) -> Rows:
+        out, width = self.floats(name, x.width, rows), x.width
+
+        def record(records: Memory | None) -> None:
+            place = (0, 0) if records is None else (records.address, records.stride)
+            words = (
+                *(x.address, x.stride, index, address_of(norm.weight), width),
+                *(real_word(norm.eps), out.address, out.stride, *place),
+            )
+            self.by_rows("norm", norm_task, words, rows)
+
+        def floats() -> Memory:
+            record(None)
+            return out
+
+        def records() -> Memory:
+            made = self.records(name, width, rows)
+            record(made)
+            return made
+
+        return Rows(width, rows, floats=floats, records=records)
 
 
-def work_items(query_start: NDArray[np.int32], num_kv_heads: int) -> NDArray[np.int32]:
-    """Cut attention into work items: int32 [items, 4] of sequence, K/V head, first token, end.
-
-    The last queries of a sequence come first: they see the most keys, and long items at the end
-    would leave threads idle.
-
-    Args:
-        query_start: int32 [S + 1], see `Batch`.
-        num_kv_heads: K/V heads of the layers.
-    """
-    starts = query_start.tolist()
-    tiles = [
-        (sequence, first, min(first + QUERY_TILE, end))
-        for sequence, (start, end) in enumerate(pairwise(starts))
-        for first in range(start, end, QUERY_TILE)
-    ]
-    items = [(s, head, first, end) for s, first, end in tiles for head in range(num_kv_heads)]
-    return np.array(items[::-1], np.int32)
+def _no_floats() -> Memory:
+    raise AssertionError(
+        "gated rows exist quantised only: the projection behind them is not packed"
+    )

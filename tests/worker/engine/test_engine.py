@@ -100,10 +100,11 @@ def test_row_alone_equals_row_in_any_batch_chunk_and_pool(setting):
 
 def test_batch_settings_do_not_decide_what_fits():
     """A pool for rows of 40 tokens, of 64 possible, gives equal answers and errors under all."""
+    common = {"kv_dtype": "float32"}
     sizes = {"kv_pool_tokens": 40}, {"kv_pool_bytes": 10 * 64 + 3 * 128}
     batches = (1, 1), (1, 64), (8, 8), (8, 64), (60, 512)
     results = [
-        [outcome(c) for c in run_checked(make_engine(**size, **batch), make_requests(60))]
+        [outcome(c) for c in run_checked(make_engine(**common, **size, **batch), make_requests(60))]
         for size in sizes
         for batch in (
             {"max_num_seqs": seqs, "max_num_batched_tokens": tokens} for seqs, tokens in batches

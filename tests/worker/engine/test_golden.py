@@ -15,18 +15,25 @@ TOLERANCE = 5e-3
 FILES = {"smollm2": "smollm2-135m-q4_1.json", "gemma3_270m": "gemma-3-270m-q4_k_m.json"}
 
 
-@pytest.fixture(scope="module", params=FILES)
+@pytest.fixture(scope="module", params=[(name, mode) for name in FILES for mode in ("f32", "int8")])
 def loaded(request):
-    """A real model, loaded once for all engines of this file."""
-    parts = load(request.getfixturevalue(request.param), EngineConfig())
+    """A real model in either mode, loaded once for all engines of this file."""
+    name, mode = request.param
+    parts = load(request.getfixturevalue(name), EngineConfig(compute=mode))
     yield parts
     parts.team.close()
 
 
 @pytest.fixture
+def mode(request):
+    """The compute mode of the loaded model."""
+    return request.node.callspec.params["loaded"][1]
+
+
+@pytest.fixture
 def prompts(request, data):
     """The golden prompts of the loaded model."""
-    name = FILES[request.node.callspec.params["loaded"]]
+    name = FILES[request.node.callspec.params["loaded"][0]]
     return json.loads((data / "golden" / name).read_text())["prompts"]
 
 
@@ -52,9 +59,11 @@ def _until_near_tie(greedy):
     )
 
 
-def test_greedy_tokens_and_logprobs_are_golden(loaded, prompts):
+def test_greedy_tokens_and_logprobs_are_golden(loaded, prompts, mode):
     """48 greedy tokens of every prompt, and the most likely first tokens with log-probs."""
-    completions, _ = _generate(loaded, prompts, 48)
+    if mode == "int8":
+        pytest.skip("rounded activations move logits: test_fidelity.py bounds how far")
+    completions, _ = _generate(loaded, prompts, 48, compute=mode)
     for prompt, completion in zip(prompts, completions, strict=True):
         sure = _until_near_tie(prompt["greedy"])
         assert list(completion.token_ids[:sure]) == prompt["greedy"]["ids"][:sure], prompt["name"]
@@ -68,7 +77,7 @@ def test_greedy_tokens_and_logprobs_are_golden(loaded, prompts):
         assert len(expected.keys() & got.keys()) >= 30
 
 
-def test_batch_chunk_and_preemption_change_no_bit(loaded, prompts):
+def test_batch_chunk_and_preemption_change_no_bit(loaded, prompts, mode):
     """Tokens and log-probs of each prompt are the same alone, in chunks of 7 and preempted."""
     prompts = [prompt for prompt in prompts if prompt["n_tokens"] < 40][:4]
     settings = [
@@ -76,7 +85,7 @@ def test_batch_chunk_and_preemption_change_no_bit(loaded, prompts):
         {"max_num_seqs": 1, "max_num_batched_tokens": 7},
         {"kv_pool_tokens": 96},
     ]
-    runs = [_generate(loaded, prompts, 10, **setting) for setting in settings]
+    runs = [_generate(loaded, prompts, 10, compute=mode, **setting) for setting in settings]
     outcomes = [[(c.token_ids, c.logprobs) for c in completions] for completions, _ in runs]
     assert outcomes[1:] == outcomes[:1] * 2
     assert [snapshot.preemptions > 0 for _, snapshot in runs] == [False, False, True]

@@ -15,7 +15,7 @@ from worker.kernels.attention import (
 )
 from worker.kernels.native import address_of
 from worker.kernels.task_arguments import run_items
-from worker.models.step import work_items
+from worker.models.batch_memory import work_items
 
 BOTH = pytest.mark.parametrize("dtype", ["float32", "float16"])
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from kvpool import KVCache
+from worker.compute_config import ComputeConfig
 from worker.gguf import GGUFFile
-from worker.linear import ComputeConfig
 from worker.models.batch import Batch
 from worker.models.registry import load_model
 from worker.stages import Stages
@@ -15,7 +15,9 @@ BLOCK_SIZE = 16
 def open_model(path, team, stages=None, **compute):
     """A loaded model of a file."""
     file = GGUFFile.open(path)
-    return load_model(file, ComputeConfig(**compute), team=team, stages=stages or Stages())
+    return load_model(
+        file, ComputeConfig(**{"mode": "f32", **compute}), team=team, stages=stages or Stages()
+    )
 
 
 class Feeder:

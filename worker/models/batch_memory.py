@@ -1,0 +1,152 @@
+"""A batch at fixed places: what the tasks of a recorded step read of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvpool import LayerGroup
+from worker.kernels.attention import QUERY_TILE
+
+from .batch import Batch
+
+# Words of the header; each layer group has GROUP_WORDS more, from FIRST_GROUP on.
+TOKENS, TOKENS_AN_ITEM, TOKEN_ITEMS = 0, 1, 2
+LOGIT_ROWS, LOGITS_AN_ITEM, LOGIT_ITEMS = 3, 4, 5
+FIRST_GROUP, GROUP_WORDS = 8, 2
+_ATTENTION_ITEMS, _TABLE_STRIDE = 0, 1
+
+_ITEMS_A_THREAD = 4  # of tokens, where there are enough
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a recorded step has room for.
+
+    Attributes:
+        tokens: T.
+        logit_rows: R.
+        sequences: S.
+        columns: of a block table.
+    """
+
+    tokens: int
+    logit_rows: int
+    sequences: int
+    columns: int
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Capacity":
+        """Room for a batch and nothing more."""
+        columns = max(table.shape[1] for table in batch.block_tables)
+        return cls(batch.num_tokens, len(batch.logit_rows), batch.num_sequences, columns)
+
+    def holds(self, other: "Capacity") -> bool:
+        """Whether there is room for another."""
+        return (
+            other.tokens <= self.tokens
+            and other.logit_rows <= self.logit_rows
+            and other.sequences <= self.sequences
+            and other.columns <= self.columns
+        )
+
+    def grown(self, other: "Capacity") -> "Capacity":
+        """Room for both, what grows at least doubled, so that growing is rare."""
+
+        def size(mine: int, needed: int) -> int:
+            return mine if needed <= mine else max(needed, 2 * mine)
+
+        return Capacity(
+            size(self.tokens, other.tokens),
+            size(self.logit_rows, other.logit_rows),
+            size(self.sequences, other.sequences),
+            size(self.columns, other.columns),
+        )
+
+
+def attention_items_word(group: int) -> int:
+    """Header word with the number of a layer group's attention items."""
+    return FIRST_GROUP + GROUP_WORDS * group + _ATTENTION_ITEMS
+
+
+def table_stride_word(group: int) -> int:
+    """Header word with the columns of a layer group's block table."""
+    return FIRST_GROUP + GROUP_WORDS * group + _TABLE_STRIDE
+
+
+class BatchMemory:
+    """Arrays that batches are copied into, one after the other.
+
+    Attributes:
+        capacity: what there is room for.
+        token_ids: int32 [tokens].
+        positions: int32 [tokens].
+        logit_rows: int32 [R].
+        keep_logits: bool [R].
+        slots: per layer group int64 [tokens].
+        tables: per layer group int32 [sequences * columns], as wide as the batch's table.
+        items: per layer group int32 [attention items, 4].
+    """
+
+    def __init__(self, capacity: Capacity, groups: Sequence[LayerGroup]) -> None:
+        self.capacity = capacity
+        self._groups = groups
+        c = capacity
+        self.token_ids = np.empty(c.tokens, np.int32)
+        self.positions = np.empty(c.tokens, np.int32)
+        self.logit_rows = np.empty(c.logit_rows, np.int32)
+        self.keep_logits = np.empty(c.logit_rows, np.bool_)
+        self.slots = [np.empty(c.tokens, np.int64) for _ in groups]
+        self.tables = [np.empty(c.sequences * c.columns, np.int32) for _ in groups]
+        # A sequence has a whole tile less than one tile for its rest, so at most one more each.
+        tiles = c.tokens // QUERY_TILE + c.sequences
+        self.items = [np.empty((tiles * g.num_kv_heads, 4), np.int32) for g in groups]
+
+    def load(self, batch: Batch, header: NDArray[np.int64], threads: int) -> None:
+        """Copy a batch in, and its numbers into the header."""
+        tokens, rows = batch.num_tokens, len(batch.logit_rows)
+        self.token_ids[:tokens] = batch.token_ids
+        self.positions[:tokens] = batch.positions
+        self.logit_rows[:rows] = batch.logit_rows
+        self.keep_logits[:rows] = batch.keep_logits
+        header[TOKENS], header[LOGIT_ROWS] = tokens, rows
+        header[TOKENS_AN_ITEM], header[TOKEN_ITEMS] = _shares(tokens, threads)
+        header[LOGITS_AN_ITEM], header[LOGIT_ITEMS] = _shares(rows, threads)
+        for g, group in enumerate(self._groups):
+            self.slots[g][:tokens] = batch.slots[g]
+            table = batch.block_tables[g]
+            self.tables[g][: table.size] = table.reshape(-1)
+            items = work_items(batch.query_start, group.num_kv_heads)
+            self.items[g][: len(items)] = items
+            header[attention_items_word(g)] = len(items)
+            header[table_stride_word(g)] = table.shape[1]
+
+
+def _shares(rows: int, threads: int) -> tuple[int, int]:
+    """Rows of an item and number of items; a thread alone has a single item."""
+    if threads == 1 or rows <= 1:
+        return max(1, rows), min(1, rows)
+    an_item = -(-rows // (_ITEMS_A_THREAD * threads))
+    return an_item, -(-rows // an_item)
+
+
+def work_items(query_start: NDArray[np.int32], num_kv_heads: int) -> NDArray[np.int32]:
+    """Cut attention into work items: int32 [items, 4] of sequence, K/V head, first token, end.
+
+    The last queries of a sequence come first: they see the most keys, and long items at the end
+    would leave threads idle.
+
+    Args:
+        query_start: int32 [S + 1], see `Batch`.
+        num_kv_heads: K/V heads of the layers.
+    """
+    starts = query_start.tolist()
+    tiles = [
+        (sequence, first, min(first + QUERY_TILE, end))
+        for sequence, (start, end) in enumerate(pairwise(starts))
+        for first in range(start, end, QUERY_TILE)
+    ]
+    items = [(s, head, first, end) for s, first, end in tiles for head in range(num_kv_heads)]
+    return np.array(items[::-1], np.int32)
