@@ -35,13 +35,12 @@ def run_bench(model: str, plan: BenchPlan, output_format: str) -> None:
     for layers in plan.cache_layers:
         numerics, lines = _under_bound(path, plan, layers)
         results += lines
-    compute = engine_config(plan, None).compute
     if output_format == "json":
-        about = {"compute": compute, "numerics": numerics}
+        about = {"compute": plan.compute, "numerics": numerics}
         print(json.dumps(about | {"results": results, "falls": falls(results)}, indent=2))
     else:
         print(*_table(results), *curve_lines(results), "", sep="\n")
-        print(f"compute: {compute}", f"numerics: {numerics}", sep="\n")
+        print(f"compute: {plan.compute}", f"numerics: {numerics}", sep="\n")
 
 
 @contextmanager
@@ -67,6 +66,7 @@ def engine_config(plan: BenchPlan, cache_layers: int | None) -> EngineConfig:
     block = EngineConfig().block_size
     blocks = max(case.b * -(-plan.max_len(case) // block) for case in plan.cases)
     return EngineConfig(
+        compute=plan.compute,
         threads=plan.threads,
         max_num_seqs=plan.max_num_seqs,
         max_num_batched_tokens=plan.max_num_batched_tokens,
@@ -135,10 +135,10 @@ def check_context(engine: Engine, plan: BenchPlan) -> None:
 def _blas_step(engine: Engine, case: Case, cache_layers: int | None) -> BlasStep | None:
     """What to measure beside each decode step; None where the question is moot.
 
-    That is with a bounded dequant cache, whose misses are no matrix products, and where BLAS
-    failed its proof.
+    That is with integer kernels, with a bounded dequant cache, whose misses are no matrix products,
+    and where BLAS failed its proof.
     """
-    if cache_layers is not None:
+    if engine.config.compute == "int8" or cache_layers is not None:
         return None
     threads = engine.config.threads or available_cores()
     return BlasStep.for_model(engine.model.dequant_cache, case.b, threads)
@@ -159,13 +159,19 @@ _COLUMNS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
     ("ms/step", lambda r: f"{r['decode_ms']:.2f}"),
     ("BLAS ms", lambda r: "-" if r["blas_ms"] is None else f"{r['blas_ms']:.2f}"),
     ("of BLAS", lambda r: "-" if r["of_blas"] is None else f"{r['of_blas']:.0%}"),
-    ("cached layers", lambda r: str(r["dequant_cache_layers"] or NO_BOUND)),
-    ("hits", lambda r: f"{r['dequant_hit_rate']:.0%}"),
+    ("cached layers", lambda r: _of_cache(r, str(r["dequant_cache_layers"] or NO_BOUND))),
+    ("hits", lambda r: _of_cache(r, f"{r['dequant_hit_rate'] or 0:.0%}")),
     ("peak MiB", lambda r: f"{r['peak_rss_bytes'] / 2**20:.0f}"),
     ("checksum", lambda r: r["checksum"]),
 )
 
 
+def _of_cache(result: dict[str, Any], text: str) -> str:
+    """What is to be said of the dequant cache; nothing where no weight went through it."""
+    return "-" if result["dequant_hit_rate"] is None else text
+
+
 def _table(results: Sequence[dict[str, Any]]) -> list[str]:
-    rows = [[cell(result) for _, cell in _COLUMNS] for result in results]
-    return aligned([[name for name, _ in _COLUMNS], *rows])
+    """A line a result, without the columns that have nothing to say of any of them."""
+    cells = [[name, *map(cell, results)] for name, cell in _COLUMNS]
+    return aligned(list(zip(*(c for c in cells if set(c[1:]) != {"-"}), strict=True)))

@@ -29,7 +29,8 @@ class Measurement:
         blas_steps: seconds of the products of such a step by BLAS alone, each taken right after
             the step of the same place, so that both saw the same machine; empty when not asked.
         ttft: seconds to the first token, median over the sequences that start together.
-        hit_rate: share of weight visits found in the dequant cache during the decode steps.
+        hit_rate: share of weight visits found in the dequant cache during the decode steps; None
+            when no weight was looked for there.
         checksum: over the first ``tg`` tokens of every sequence.
     """
 
@@ -38,7 +39,7 @@ class Measurement:
     steps: tuple[float, ...]
     blas_steps: tuple[float, ...]
     ttft: float
-    hit_rate: float
+    hit_rate: float | None
     checksum: str
 
     @property
@@ -85,7 +86,7 @@ def measure(engine: Engine, case: Case, blas: BlasStep | None) -> Measurement:
         steps=tuple(steps),
         blas_steps=tuple(blas_steps),
         ttft=ttft,
-        hit_rate=hits / max(1, hits + misses),
+        hit_rate=hits / (hits + misses) if hits + misses else None,
         checksum=_finish(engine, case),
     )
 

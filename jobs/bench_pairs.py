@@ -86,7 +86,7 @@ def run_against_peer(
         for case in plan.cases:
             trials[case] = list(_trials(peer, case))
             comparisons += compare(engine, peer, case, trials[case], pairs)
-        about: dict[str, Any] = {"compute": engine.config.compute, "numerics": engine.numerics}
+        about: dict[str, Any] = {"compute": plan.compute, "numerics": engine.numerics}
     if output_format == "json":
         results = [_as_json(comparison, trials[comparison.case]) for comparison in comparisons]
         about |= {"peer": str(program), "threads": threads, "pairs": pairs, "results": results}

@@ -6,6 +6,8 @@ from itertools import product
 from math import inf
 
 from cluster.errors import JobConfigError
+from worker.compute_config import ComputeMode
+from worker.engine.config import EngineConfig
 
 NO_BOUND = "all"
 
@@ -48,12 +50,14 @@ class BenchPlan:
         cases: in the order of printing.
         cache_layers: bounds of the dequant cache in layers, None for no bound; the smallest
             first, so that the process's peak memory is that of the bound just measured.
+        compute: int8 or f32.
         threads: None for all cores.
         max_num_batched_tokens: most tokens a step.
     """
 
     cases: tuple[Case, ...]
     cache_layers: tuple[int | None, ...]
+    compute: ComputeMode
     threads: int | None
     max_num_batched_tokens: int
 
@@ -64,6 +68,7 @@ class BenchPlan:
         ntg: str,
         npl: str,
         cache_layers: str,
+        compute: ComputeMode | None,
         threads: int | None,
         max_num_batched_tokens: int,
     ) -> "BenchPlan":
@@ -76,6 +81,7 @@ class BenchPlan:
         return cls(
             cases=tuple(Case(pp, tg, b) for pp, tg, b in product(*sizes)),
             cache_layers=tuple(sorted(_layer_bounds(cache_layers), key=lambda n: n or inf)),
+            compute=compute or EngineConfig().compute,
             threads=threads,
             max_num_batched_tokens=max(max_num_batched_tokens, *sizes[2]),
         )

@@ -8,13 +8,15 @@ import numpy as np
 from gguf.constants import GGMLQuantizationType
 from numpy.typing import NDArray
 
-from worker.kernels.layouts import ALIGNMENT, CODE_COLUMNS, ROWS, Layout, layout_of
+from worker.kernels.layouts import ALIGNMENT, layout_of, row_blocks
 from worker.kernels.native import address_of
 from worker.kernels.pack import pack_rows
 from worker.kernels.peak import CHAINS, PEAKS, peak_task
 from worker.kernels.projection_task import SCRATCH_BYTES, projection_task, tile_table
 from worker.kernels.quantize import quantized
 from worker.kernels.tile import tiles
+from worker.models.linear import PackedPart, flat_items
+from worker.packed_file import PackedTensor
 from worker.program import Program
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
@@ -22,7 +24,6 @@ from worker.thread_team import ThreadTeam
 from .bench_timing import best_seconds
 from .bench_weights import random_rows
 
-_ROW_BLOCKS_AN_ITEM = 4
 _PEAK_TURNS = 50_000
 _LONG_ENOUGH = 100_000_000  # operations of a run, beside which a call from Python is nothing
 _STAGE = "attn_qkv"  # a program counts its time under a stage; nothing records it here
@@ -78,21 +79,23 @@ def measure_products(
         for rows, columns in shapes:
             weight = packed_weight(qtype, rows, columns)
             for count in tokens:
-                work = ProductWork(weight, qtype, rows, columns, count, team)
+                work = ProductWork(weight, count, team)
                 gops, *of_peaks = _gops(work, *peak_works)
                 found = dict(zip(peaks, of_peaks, strict=True))
                 yield Product(qtype, rows, columns, count, threads, gops, found)
 
 
-def packed_weight(qtype: GGMLQuantizationType, rows: int, columns: int) -> NDArray[np.uint8]:
-    """A random weight in its packed form, on a cache line."""
-    layout = _layout(qtype)
+def packed_weight(qtype: GGMLQuantizationType, rows: int, columns: int) -> PackedPart:
+    """A random weight as a model has it: packed, with its tiles."""
+    layout = layout_of(qtype)
+    assert layout is not None, f"{qtype.name} has no packed layout"
     n_bytes = layout.packed_bytes(rows, columns)
     room = np.empty(n_bytes + ALIGNMENT, np.uint8)
     skew = -address_of(room) % ALIGNMENT
     packed = room[skew : skew + n_bytes]
     pack_rows(random_rows(qtype, rows, columns), layout, columns, packed)
-    return packed
+    tensor = PackedTensor(qtype, rows, columns, packed.reshape(row_blocks(rows), -1))
+    return PackedPart(tensor, layout, tile_table(tiles(qtype)), column=0)
 
 
 class ProductWork:
@@ -106,39 +109,25 @@ class ProductWork:
     operations: int
     out: NDArray[np.float32]
 
-    def __init__(
-        self,
-        weight: NDArray[np.uint8],
-        qtype: GGMLQuantizationType,
-        rows: int,
-        columns: int,
-        tokens: int,
-        team: ThreadTeam,
-    ) -> None:
-        layout = _layout(qtype)
+    def __init__(self, weight: PackedPart, tokens: int, team: ThreadTeam) -> None:
+        rows, columns = weight.tensor.rows, weight.tensor.columns
         values = np.random.default_rng(tokens).standard_normal((tokens, columns), np.float32)
-        x: NDArray[np.generic] = quantized(values) if layout.planes else values
+        x: NDArray[np.generic] = quantized(values) if weight.takes_records else values
         once = 2 * rows * columns * tokens
         repetitions = -(-_LONG_ENOUGH // once)
         self.operations = once * repetitions
         self.out = np.empty((tokens, rows), np.float32)
-        table = tile_table(dict(tiles(qtype)))
         scratch = np.empty(SCRATCH_BYTES * team.threads, np.uint8)
-        self._kept = (weight, x, table, scratch)  # alive as long as their addresses are used
-        step = ROWS * _ROW_BLOCKS_AN_ITEM
-        block_bytes = layout.row_block_bytes(columns)
-        inner = columns // CODE_COLUMNS if layout.planes else columns
-        arguments = [address_of(x), x.strides[0], address_of(self.out), self.out.strides[0]]
-        arguments += [_TOKENS, 0, 0, address_of(scratch)]
-        for first in range(0, rows, step):
-            block = address_of(weight) + first // ROWS * block_bytes
-            arguments += [block, block_bytes, inner, address_of(table)]
-            arguments += [first, min(step, rows - first)]
+        self._kept = (weight, x, scratch)  # alive as long as their addresses are used
+        items = weight.items(weight.row_blocks, team.threads)
+        arguments = [
+            *(address_of(x), x.strides[0], address_of(self.out), self.out.strides[0]),
+            *(_TOKENS, 0, 0, address_of(scratch), *flat_items(items)),
+        ]
         self._program = Program(team, Stages(), 1)
         self._program.header[_TOKENS] = tokens
-        items = -(-rows // step)
         for _ in range(repetitions):
-            self._program.add_task(_STAGE, projection_task, arguments, items=items)
+            self._program.add_task(_STAGE, projection_task, arguments, items=len(items))
         self._program.finish()
 
     def run(self, count: int) -> None:
@@ -175,9 +164,3 @@ class PeakWork:
 def _gops(*works: _Work) -> list[float]:
     seconds = best_seconds(*(work.run for work in works))
     return [work.operations / taken / 1e9 for work, taken in zip(works, seconds, strict=True)]
-
-
-def _layout(qtype: GGMLQuantizationType) -> Layout:
-    layout = layout_of(qtype)
-    assert layout is not None, f"{qtype.name} has no packed layout"
-    return layout

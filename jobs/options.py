@@ -26,7 +26,7 @@ Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads to compute with; all cores by default.")
 ]
 Compute = Annotated[
-    Literal["f32"] | None,
+    Literal["int8", "f32"] | None,
     typer.Option(help="Arithmetic of the weights; docs/options.md says what each is."),
 ]
 MaxModelLen = Annotated[

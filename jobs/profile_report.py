@@ -94,15 +94,19 @@ def profile_decode(engine: Engine, case: Case) -> PhaseProfile:
 
 
 def profile_lines(profile: PhaseProfile) -> list[str]:
-    """The profile as a table: one line a stage, in the order of a step."""
+    """The profile as a table: one line a stage, in the order of a step.
+
+    What is known of no stage has no column.
+    """
     header = ("stage", "share", "ms/step", "calls/step", "peak allocated", "dtype", "contiguous")
     rows = [_stage_row(profile, stage) for stage in profile.stages]
     rest = profile.rest_seconds
-    rest_row = (REST, f"{rest / profile.seconds:.1%}", _ms(profile, rest), "", "", "", "")
+    rows.append((REST, f"{rest / profile.seconds:.1%}", _ms(profile, rest), "", "", "", ""))
+    columns = [column for column in zip(header, *rows, strict=True) if any(column[1:])]
     title = f"{profile.phase} of {profile.case}: {profile.steps} steps, "
     return [
         f"{title}{_ms(profile, profile.seconds)} ms each",
-        *aligned([header, *rows, rest_row]),
+        *aligned(list(zip(*columns, strict=True))),
         "",
     ]
 

@@ -33,8 +33,7 @@ def test_what_is_timed_is_the_product(qtype, threads):
     """The weight times all tokens comes out, up to the rounding of the activations."""
     rows, columns, tokens = 40, 512, 3
     with ThreadTeam(threads) as team:
-        weight = packed_weight(qtype, rows, columns)
-        work = ProductWork(weight, qtype, rows, columns, tokens, team)
+        work = ProductWork(packed_weight(qtype, rows, columns), tokens, team)
         work.out[:] = np.nan
         work.run(1)
     values = np.random.default_rng(tokens).standard_normal((tokens, columns), np.float32)
@@ -49,7 +48,7 @@ def test_what_is_timed_is_the_product(qtype, threads):
 def test_operations_of_a_run_count_every_repetition():
     """A run is long enough to be timed, and a multiple of the product."""
     with ThreadTeam(1) as team:
-        work = ProductWork(packed_weight(QType.Q4_0, 40, 512), QType.Q4_0, 40, 512, 3, team)
+        work = ProductWork(packed_weight(QType.Q4_0, 40, 512), 3, team)
     assert work.operations >= 10**8
     assert 0 == work.operations % (2 * 40 * 512 * 3)
 

@@ -103,7 +103,7 @@ def test_the_table_shows_ratio_range_and_flags(bench, make_peer):
     assert "figure PP TG B ours t/s peer t/s ratio range peer's flags" == " ".join(lines[0].split())
     assert ["prefill", "decode"] == [line.split()[0] for line in lines[1:3]]
     assert lines[1].endswith("-fa off -ub 512")
-    assert {"1 threads, 2 pairs", "compute: f32"} <= set(lines)
+    assert {"1 threads, 2 pairs", "compute: int8"} <= set(lines)
 
 
 def test_a_run_that_lost_its_output_is_run_again(bench, make_peer):

@@ -1,5 +1,7 @@
 """The profile of a step as a table and as JSON, with stages of Python and compiled ones."""
 
+from dataclasses import replace
+
 import pytest
 
 from jobs.bench_plan import Case
@@ -34,6 +36,14 @@ def test_compiled_stages_have_times_and_no_more(profile):
     assert ["attention", "30.0%", "3.000", "3.0"] == lines["attention"]
     assert ["norm", "10.0%", "1.000", "0.5"] == lines["norm"]
     assert ["sampling", "40.0%", "4.000", "0.5", "1,234", "float32", "yes"] == lines["sampling"]
+
+
+def test_what_is_known_of_no_stage_has_no_column(profile):
+    """A step of compiled operations alone is a table of times."""
+    for stage in profile.stages:
+        stage.dtypes.clear()
+    compiled = replace(profile, allocations={})
+    assert ["stage", "share", "ms/step", "calls/step"] == profile_lines(compiled)[1].split()
 
 
 def test_shares_and_the_rest_are_the_whole_step(profile):
