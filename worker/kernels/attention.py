@@ -26,21 +26,12 @@ from numpy.typing import NDArray
 
 from .attention_tiles import MOST_ROWS, SPAN, lanes, score_tile, value_tile
 from .jit import kernel
-from .native import (
-    address_of,
-    call_native,
-    float32s,
-    int32s,
-    int64s,
-    real,
-    real_word,
-    task,
-    word,
-)
+from .memory import int32_at, put_word
+from .native import address_of, call_native, float32s, real, real_word, task, word
 from .soft_cap import capped8
-from .softmax_span import softmax_span
+from .softmax_row import NO_STATE, finish_row, merge_row, update_row
 from .task_arguments import KVDtype, kv_dtype, rows_at, run_items
-from .vector import exp8, first_lane, fma8, load8, mul8, splat8, store8
+from .vector import load8, mul8, splat8, store8
 from .widen import widen
 
 QUERY_TILE = 16
@@ -79,7 +70,6 @@ _DIRECT_QUERIES = 2  # float16 is converted in registers up to so many queries o
     GROUP,
     PANEL_HEADS,
     PANEL_TOKENS,
-    TILE_ROWS,
     WINDOW,
     SCALE,
     CAP,
@@ -101,36 +91,30 @@ _DIRECT_QUERIES = 2  # float16 is converted in registers up to so many queries o
     MERGED_SUMS,
     WIDE_KEYS,
     WIDE_VALUES,
-) = range(39)
+) = range(38)
 
 
 @task
 def attention_task(header: int, arguments: int, item: int, thread: int) -> None:
     """Attend from a tile of queries of one sequence and K/V head, see `attention_arguments`."""
-    columns = int32s(word(arguments, ITEMS) + 4 * ITEM_WORDS * item, ITEM_WORDS)
+    place = word(arguments, ITEMS) + 4 * ITEM_WORDS * item
     stride = word(header, word(arguments, TABLE_STRIDE_WORD))
-    table = word(arguments, TABLE) + 4 * stride * int(columns[0])
+    table = word(arguments, TABLE) + 4 * stride * int32_at(place, 0)
     scratch = word(arguments, SCRATCH) + thread * word(arguments, SCRATCH_BYTES)
-    _attend(arguments, scratch, table, int(columns[1]), int(columns[2]), int(columns[3]))
-
-
-@kernel
-def _attend(arguments: int, scratch: int, table: int, kv_head: int, first: int, end: int) -> None:
-    """Attend from tokens first to end - 1, a K/V head's query heads; `table` is an address."""
-    position = int(int32s(word(arguments, POSITIONS), end)[first])
-    last = position + end - first - 1
-    window = word(arguments, WINDOW)
+    kv_head, first, end = int32_at(place, 1), int32_at(place, 2), int32_at(place, 3)
+    position, tokens = int32_at(word(arguments, POSITIONS), first), end - first
+    last, window = position + tokens - 1, word(arguments, WINDOW)
     low = max(0, position - window + 1) if window > 0 else 0
-    rows = (end - first) * word(arguments, GROUP)
-    _list_queries(arguments, scratch, kv_head, first, end)
+    rows = tokens * word(arguments, GROUP)
+    _list_queries(arguments, scratch, kv_head, first, tokens)
     first_range, last_range = low // RANGE, last // RANGE
-    _clear(arguments, scratch, MERGED_STATE, rows)
+    _clear(scratch + word(arguments, MERGED_STATE), rows)
     for r in range(first_range, last_range + 1):
-        _clear(arguments, scratch, STATE, rows)
+        _clear(scratch + word(arguments, STATE), rows)
         begin = max(low // SPAN, r * (RANGE // SPAN))
         stop = min(last // SPAN + 1, (r + 1) * (RANGE // SPAN))
         for span in range(begin, stop):
-            _take_span(arguments, scratch, table, kv_head, position, end - first, low, span)
+            _take_span(arguments, scratch, table, kv_head, position, tokens, low, span)
         if first_range < last_range:
             _merge(arguments, scratch, rows)
     result = MERGED_STATE if first_range < last_range else STATE
@@ -138,25 +122,22 @@ def _attend(arguments: int, scratch: int, table: int, kv_head: int, first: int, 
 
 
 @kernel
-def _list_queries(arguments: int, scratch: int, kv_head: int, first: int, end: int) -> None:
+def _list_queries(arguments: int, scratch: int, kv_head: int, first: int, tokens: int) -> None:
     """Put the addresses of the rows' queries into scratch: token by token, head by head."""
     group, head_bytes = word(arguments, GROUP), 4 * word(arguments, HEAD_DIM)
-    queries = int64s(scratch + word(arguments, QUERIES), (end - first) * group)
-    base = word(arguments, QKV) + kv_head * group * head_bytes
-    for t in range(end - first):
-        row = base + (first + t) * word(arguments, QKV_STRIDE)
+    queries = scratch + word(arguments, QUERIES)
+    query = word(arguments, QKV) + kv_head * group * head_bytes
+    for t in range(tokens):
+        start = query + (first + t) * word(arguments, QKV_STRIDE)
         for g in range(group):
-            queries[t * group + g] = row + g * head_bytes
+            put_word(queries, t * group + g, start + g * head_bytes)
 
 
 @kernel
-def _clear(arguments: int, scratch: int, state_word: int, rows: int) -> None:
-    """Begin a softmax of each row: no score so far, no weight."""
-    stride = word(arguments, TILE_ROWS)
-    state = float32s(scratch + word(arguments, state_word), 2 * stride)
+def _clear(state: int, rows: int) -> None:
+    """Begin the softmax of each row."""
     for row in range(rows):
-        state[row] = -np.inf
-        state[stride + row] = 0.0
+        put_word(state, row, NO_STATE)
 
 
 @kernel
@@ -174,26 +155,24 @@ def _take_span(
     half, dim = word(arguments, IS_HALF), word(arguments, HEAD_DIM)
     begin, last = span * SPAN, position + tokens - 1
     fits = word(arguments, BLOCK_SIZE) % _LANES == 0 and dim % _LANES == 0
-    if fits and (half == 0 or tokens <= _DIRECT_QUERIES):
+    is_direct = fits and (half == 0 or tokens <= _DIRECT_QUERIES)
+    if is_direct:
         _list_groups(arguments, scratch, table, kv_head, begin, low, last)
         size = 2 if half != 0 else 4
         steps = (word(arguments, BLOCK_SIZE) * size, dim * size)
         single = (word(arguments, POOL_SCORES), word(arguments, POOL_VALUES))
-        is_wide = half == 0
     else:
         _widen_span(arguments, scratch, table, kv_head, begin, max(low, begin), last)
         steps = (np.int64(4 * SPAN), 4 * word(arguments, COLUMNS))
         single = (word(arguments, TOKEN_SCORES), word(arguments, TOKEN_VALUES))
-        is_wide = True
-    step = word(arguments, PANEL_TOKENS) if is_wide else 1
+    panel = (word(arguments, PANEL_SCORES), word(arguments, PANEL_VALUES))
+    step = 1 if is_direct and half != 0 else word(arguments, PANEL_TOKENS)
     group, heads = word(arguments, GROUP), word(arguments, PANEL_HEADS)
     t = 0
     while t < tokens:
         count = step if tokens - t >= step else 1
         seen = position + t - begin + 1  # slots that the panel's first token sees
-        tiles = single
-        if count > 1:
-            tiles = (word(arguments, PANEL_SCORES), word(arguments, PANEL_VALUES))
+        tiles = panel if count > 1 else single
         for row in range(t * group, (t + count) * group, count * heads):
             _take_panel(arguments, scratch, tiles, single, steps, row, count, seen)
         t += count
@@ -210,15 +189,17 @@ def _list_groups(
     """
     block_size, dim = word(arguments, BLOCK_SIZE), word(arguments, HEAD_DIM)
     size = 2 if word(arguments, IS_HALF) != 0 else 4
-    bases = int64s(scratch + word(arguments, BASES), 2 * _GROUPS)
-    blocks = int32s(table, last // block_size + 1)
+    bases = scratch + word(arguments, BASES)
+    first_column, last_column = low // block_size, last // block_size
     for i in range(_GROUPS):
-        column, offset = divmod(begin + i * _LANES, block_size)
-        column = min(max(column, low // block_size), last // block_size)
-        block = np.int64(blocks[column]) * word(arguments, KV_HEADS) + kv_head
+        slot = begin + i * _LANES
+        column = slot // block_size
+        offset = slot - column * block_size
+        column = min(max(column, first_column), last_column)
+        block = int32_at(table, column) * word(arguments, KV_HEADS) + kv_head
         head = block * block_size * dim
-        bases[i] = word(arguments, KEYS) + (head + offset) * size
-        bases[_GROUPS + i] = word(arguments, VALUES) + (head + offset * dim) * size
+        put_word(bases, i, word(arguments, KEYS) + (head + offset) * size)
+        put_word(bases, _GROUPS + i, word(arguments, VALUES) + (head + offset * dim) * size)
 
 
 @kernel
@@ -230,26 +211,22 @@ def _widen_span(
     columns, half = word(arguments, COLUMNS), word(arguments, IS_HALF)
     size = 2 if half != 0 else 4
     keys, values = scratch + word(arguments, WIDE_KEYS), scratch + word(arguments, WIDE_VALUES)
-    blocks = int32s(table, last // block_size + 1)
     position, end = low, min(last + 1, begin + SPAN)
     while position < end:
-        column, offset = divmod(position, block_size)
+        column = position // block_size
+        offset = position - column * block_size
         count = min(block_size - offset, end - position)
-        block = np.int64(blocks[column]) * word(arguments, KV_HEADS) + kv_head
+        block = int32_at(table, column) * word(arguments, KV_HEADS) + kv_head
         head, slot = block * block_size * dim, position - begin
-        source = word(arguments, KEYS) + (head + offset) * size
-        for d in range(dim):
-            widen(source + d * block_size * size, keys + 4 * (d * SPAN + slot), count, half)
-        source = word(arguments, VALUES) + (head + offset * dim) * size
-        for s in range(count):
-            target = values + 4 * (slot + s) * columns
-            widen(source + s * dim * size, target, dim, half)
-            float32s(target, columns)[dim:] = 0.0
+        start = word(arguments, KEYS) + (head + offset) * size
+        widen(start, block_size * size, keys + 4 * slot, 4 * SPAN, dim, count, half)
+        start = word(arguments, VALUES) + (head + offset * dim) * size
+        widen(start, dim * size, values + 4 * slot * columns, 4 * columns, count, dim, half)
         position += count
-    bases = int64s(scratch + word(arguments, BASES), 2 * _GROUPS)
+    bases = scratch + word(arguments, BASES)
     for i in range(_GROUPS):
-        bases[i] = keys + 4 * _LANES * i
-        bases[_GROUPS + i] = values + 4 * _LANES * columns * i
+        put_word(bases, i, keys + 4 * _LANES * i)
+        put_word(bases, _GROUPS + i, values + 4 * _LANES * columns * i)
 
 
 @kernel
@@ -281,13 +258,24 @@ def _take_panel(
         return
     bases, scores = scratch + word(arguments, BASES), scratch + word(arguments, SCORES)
     queries, groups = scratch + word(arguments, QUERIES) + 8 * row, (top + _LANES - 1) // _LANES
-    dim = word(arguments, HEAD_DIM)
-    call_native(tiles[0], (queries, bases, steps[0], dim, scores, np.int64(groups)))
+    call_native(
+        tiles[0], (queries, bases, steps[0], word(arguments, HEAD_DIM), scores, np.int64(groups))
+    )
+    scale, cap = real(arguments, SCALE), real(arguments, CAP)
+    if cap > 0:
+        _cap_scores(float32s(scores, tokens * heads * SPAN), scale, cap)
+        scale = np.float32(1.0)
+    state, columns = scratch + word(arguments, STATE), word(arguments, COLUMNS)
+    sums = scratch + word(arguments, SUMS)
     for i in range(tokens):
         low, high = _lowest(seen + i, window), min(SPAN, seen + i)
         if low < high:
-            for head in range(i * heads, (i + 1) * heads):
-                _update_row(arguments, scratch, scores + 4 * SPAN * head, row + head, low, high)
+            for r in range(i * heads, (i + 1) * heads):
+                own = row + r
+                update_row(
+                    scores + 4 * SPAN * r, low, high, scale, state + 8 * own,
+                    sums + 4 * columns * own, columns,
+                )  # fmt: skip
     # Slots that all tokens see are added by the panel's tile, those before and behind them token by
     # token: each row adds its own slots in order, and a NaN that it does not see stays out.
     low, high = _lowest(seen + tokens - 1, window), min(SPAN, seen)
@@ -304,32 +292,16 @@ def _take_panel(
 
 
 @kernel
-def _lowest(seen: int, window: int) -> int:
-    """First slot of a span that is seen by the token behind which `seen` slots of it lie."""
-    return max(0, seen - window) if window > 0 else 0
+def _cap_scores(scores: NDArray[np.float32], scale: np.float32, cap: np.float32) -> None:
+    """Scale and cap all of the scores, flat; SPAN a row."""
+    for s in range(0, scores.size, 8):
+        store8(scores, s, capped8(mul8(load8(scores, s), splat8(scale)), cap))
 
 
 @kernel
-def _update_row(arguments: int, scratch: int, scores: int, row: int, low: int, high: int) -> None:
-    """Turn a row's scores into weights; fit its total and its sums to the new largest score."""
-    rows, columns = word(arguments, TILE_ROWS), word(arguments, COLUMNS)
-    state = float32s(scratch + word(arguments, STATE), 2 * rows)
-    scale, cap = real(arguments, SCALE), real(arguments, CAP)
-    if cap > 0:
-        values = float32s(scores, SPAN)
-        for s in range(0, SPAN, 8):
-            store8(values, s, capped8(mul8(load8(values, s), splat8(scale)), cap))
-        scale = np.float32(1.0)
-    old, total = state[row], state[rows + row]
-    greatest, added = softmax_span(scores, low, high, scale, old)
-    sums = float32s(scratch + word(arguments, SUMS) + 4 * row * columns, columns)
-    if old == -np.inf and total == 0:
-        _scale(sums, np.float32(0.0))
-    elif old != greatest:
-        shrink = first_lane(exp8(splat8(old - greatest)))
-        total *= shrink
-        _scale(sums, shrink)
-    state[row], state[rows + row] = greatest, total + added
+def _lowest(seen: int, window: int) -> int:
+    """First slot of a span that is seen by the token behind which `seen` slots of it lie."""
+    return max(0, seen - window) if window > 0 else 0
 
 
 @kernel
@@ -349,79 +321,34 @@ def _add_values(
 @kernel
 def _merge(arguments: int, scratch: int, rows: int) -> None:
     """Take the softmax of a range into that of the ranges before it."""
-    stride, columns = word(arguments, TILE_ROWS), word(arguments, COLUMNS)
-    state = float32s(scratch + word(arguments, STATE), 2 * stride)
-    merged = float32s(scratch + word(arguments, MERGED_STATE), 2 * stride)
+    columns = word(arguments, COLUMNS)
     for row in range(rows):
-        largest, total = state[row], state[stride + row]
-        if largest == -np.inf and total == 0:
-            continue  # the row sees nothing of this range
-        sums = float32s(scratch + word(arguments, SUMS) + 4 * row * columns, columns)
-        target = float32s(scratch + word(arguments, MERGED_SUMS) + 4 * row * columns, columns)
-        old, old_total = merged[row], merged[stride + row]
-        greatest = max(old, largest)
-        shrink = first_lane(exp8(splat8(old - greatest)))
-        share = first_lane(exp8(splat8(largest - greatest)))
-        if old == -np.inf and old_total == 0:
-            _copy(sums, target)
-        else:
-            total = old_total * shrink + total * share
-            _blend(target, sums, shrink, share)
-        merged[row], merged[stride + row] = greatest, total
-
-
-@kernel
-def _scale(sums: NDArray[np.float32], factor: np.float32) -> None:
-    """Multiply by a factor; 0 clears whatever stands there. Shape [columns], in whole vectors."""
-    if factor == 0:
-        for c in range(0, sums.size, 8):
-            store8(sums, c, splat8(np.float32(0.0)))
-    else:
-        for c in range(0, sums.size, 8):
-            store8(sums, c, mul8(load8(sums, c), splat8(factor)))
-
-
-@kernel
-def _copy(sums: NDArray[np.float32], target: NDArray[np.float32]) -> None:
-    """Copy whole vectors; shapes [columns]."""
-    for c in range(0, sums.size, 8):
-        store8(target, c, load8(sums, c))
-
-
-@kernel
-def _blend(
-    into: NDArray[np.float32], other: NDArray[np.float32], shrink: np.float32, share: np.float32
-) -> None:
-    """Set into = into * shrink + other * share; shapes [columns], in whole vectors."""
-    a, b = splat8(shrink), splat8(share)
-    for c in range(0, into.size, 8):
-        store8(into, c, fma8(load8(other, c), b, mul8(load8(into, c), a)))
+        merge_row(
+            scratch + word(arguments, MERGED_STATE) + 8 * row,
+            scratch + word(arguments, MERGED_SUMS) + 4 * columns * row,
+            scratch + word(arguments, STATE) + 8 * row,
+            scratch + word(arguments, SUMS) + 4 * columns * row,
+            columns,
+        )
 
 
 @kernel
 def _finish(
     arguments: int, scratch: int, state_word: int, kv_head: int, first: int, rows: int
 ) -> None:
-    """Divide each row's weighted sum by the sum of its weights; the sums' word is the next."""
-    stride, columns = word(arguments, TILE_ROWS), word(arguments, COLUMNS)
-    group, dim = word(arguments, GROUP), word(arguments, HEAD_DIM)
-    state = float32s(scratch + word(arguments, state_word), 2 * stride)
-    out = word(arguments, OUT) + 4 * kv_head * group * dim
-    for row in range(rows):
-        share = np.float32(1.0) / state[stride + row]
-        sums = scratch + word(arguments, state_word + 1) + 4 * row * columns
-        place = out + (first + row // group) * word(arguments, OUT_STRIDE) + 4 * (row % group) * dim
-        _scaled(float32s(sums, dim), share, float32s(place, dim))
-
-
-@kernel
-def _scaled(sums: NDArray[np.float32], factor: np.float32, out: NDArray[np.float32]) -> None:
-    """Set out = sums * factor; shapes [head_dim]."""
-    whole = sums.size // 8 * 8
-    for d in range(0, whole, 8):
-        store8(out, d, mul8(load8(sums, d), splat8(factor)))
-    for d in range(whole, sums.size):
-        out[d] = sums[d] * factor
+    """Divide each row's weighted sum by the total of its weights; the sums' word is the next."""
+    group, head_bytes = word(arguments, GROUP), 4 * word(arguments, HEAD_DIM)
+    state = scratch + word(arguments, state_word)
+    sums = scratch + word(arguments, state_word + 1)
+    out = word(arguments, OUT) + kv_head * group * head_bytes
+    for t in range(rows // group):
+        start = out + (first + t) * word(arguments, OUT_STRIDE)
+        for g in range(group):
+            row = t * group + g
+            finish_row(
+                state + 8 * row, sums + 4 * word(arguments, COLUMNS) * row,
+                start + g * head_bytes, word(arguments, HEAD_DIM),
+            )  # fmt: skip
 
 
 def attention_scratch(threads: int, heads: int, kv_heads: int, head_dim: int) -> NDArray[np.uint8]:
@@ -494,7 +421,6 @@ def attention_arguments(
         group,
         panel_heads,
         panel_tokens,
-        QUERY_TILE * group,
         window or 0,
         real_word(scale),
         real_word(cap or 0.0),
@@ -528,7 +454,7 @@ def _columns(head_dim: int) -> int:
 def _scratch_offsets(group: int, head_dim: int) -> list[int]:
     """Where the parts of a thread's scratch memory begin (BASES on), and where the last ends."""
     rows, columns = QUERY_TILE * group, _columns(head_dim)
-    state, sums = 2 * 4 * rows, 4 * rows * columns
+    state, sums = 8 * rows, 4 * rows * columns
     sizes = (
         2 * 8 * _GROUPS,
         8 * rows,

@@ -9,12 +9,14 @@ fused multiply-adds, over the dimensions or over the slots, in order. The width 
 rows of a tile and the groups it takes at a time are the machine's affair and change no bit.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .feature_probe import best_instruction_set
@@ -83,35 +85,41 @@ def emit_scores(
     arguments: list[Value],
 ) -> None:
     """IR of a tile of Q K^T, see `score_tile`."""
-    queries, bases, step, dims, scores, groups = arguments
-    per = registers.vectors(rows)
-    kind = vector(FLOAT, registers.lanes)
+    queries, *_middle, groups = arguments
     query = [_listed(builder, queries, row) for row in range(rows)]
-    turns = builder.udiv(builder.add(groups, ir.Constant(INT64, per - 1)), ir.Constant(INT64, per))
+    for first, count in _runs(builder, groups, registers.vectors(rows)):
+        _emit_score_groups(builder, registers, source, query, first, count, arguments)
 
-    def take_groups(turn: Value, state: list[Value]) -> list[Value]:
-        first = times(builder, turn, per)
-        listed = builder.add(bases, times(builder, first, 8))
-        keys = [_listed(builder, listed, i) for i in range(per)]
 
-        def add_dimension(d: Value, sums: list[Value]) -> list[Value]:
-            down, along = builder.mul(d, step), times(builder, d, 4)
-            k = [source.load(builder, at(builder, key, down), kind.count) for key in keys]
-            result = []
-            for row in range(rows):
-                q = load_splat(builder, at(builder, query[row], along), FLOAT, kind.count)
-                result += [fma(builder, q, k[i], sums[row * per + i]) for i in range(per)]
-            return result
+def _emit_score_groups(
+    builder: ir.IRBuilder,
+    registers: Registers,
+    source: StoredFloats,
+    query: list[Value],
+    first: Value,
+    count: int,
+    arguments: list[Value],
+) -> None:
+    """Write the scores of `count` groups of keys from a first one on."""
+    _queries, bases, step, dims, scores, _groups = arguments
+    kind = vector(FLOAT, registers.lanes)
+    listed = builder.add(bases, times(builder, first, 8))
+    keys = [_listed(builder, listed, i) for i in range(count)]
 
-        sums = loop(builder, dims, [constant(kind, 0.0)] * (rows * per), add_dimension)
-        target = at(builder, pointer(builder, scores), times(builder, first, 4 * kind.count))
-        for row in range(rows):
-            for i in range(per):
-                place = at(builder, target, 4 * (row * SPAN + i * kind.count))
-                store(builder, sums[row * per + i], place, 4)
-        return []
+    def add_dimension(d: Value, sums: list[Value]) -> list[Value]:
+        down, along = builder.mul(d, step), times(builder, d, 4)
+        k = [source.load(builder, at(builder, key, down), kind.count) for key in keys]
+        result = []
+        for row, start in enumerate(query):
+            q = load_splat(builder, at(builder, start, along), FLOAT, kind.count)
+            result += [fma(builder, q, k[i], sums[row * count + i]) for i in range(count)]
+        return result
 
-    loop(builder, turns, [], take_groups)
+    sums = loop(builder, dims, [constant(kind, 0.0)] * (len(query) * count), add_dimension)
+    target = at(builder, pointer(builder, scores), times(builder, first, 4 * kind.count))
+    for i, result in enumerate(sums):
+        row, group = divmod(i, count)
+        store(builder, result, at(builder, target, 4 * (row * SPAN + group * kind.count)), 4)
 
 
 def emit_values(
@@ -122,25 +130,20 @@ def emit_values(
     arguments: list[Value],
 ) -> None:
     """IR of a tile of P V, see `value_tile`."""
-    *head, columns = arguments
-    lanes, wide = registers.lanes, registers.vectors(rows)
-    vectors = builder.udiv(columns, ir.Constant(INT64, lanes))
-    for per in sorted({wide, 1}, reverse=True):
-        turns = builder.udiv(vectors, ir.Constant(INT64, wide))
-        first = ir.Constant(INT64, 0)
-        if per != wide:  # the vectors that are left over
-            first = times(builder, turns, wide)
-            turns = builder.sub(vectors, first)
+    vectors = builder.udiv(arguments[-1], ir.Constant(INT64, registers.lanes))
+    for first, count in _runs(builder, vectors, registers.vectors(rows)):
+        _emit_value_columns(builder, registers, source, rows, count, first, arguments)
 
-        def take_columns(
-            turn: Value, state: list[Value], per: int = per, first: Value = first
-        ) -> list[Value]:
-            at_vector = builder.add(first, times(builder, turn, per))
-            _emit_value_columns(builder, registers, source, rows, per, at_vector, [*head, columns])
-            return []
 
-        with builder.if_then(builder.icmp_signed(">", turns, ir.Constant(INT64, 0))):
-            loop(builder, turns, [], take_columns)
+def _runs(builder: ir.IRBuilder, total: Value, most: int) -> Iterator[tuple[Value, int]]:
+    """Loops over runs of `most`, a power of two, then over what is left by half as many each."""
+    done: Value = ir.Constant(INT64, 0)
+    while most > 0:
+        turns = builder.udiv(builder.sub(total, done), ir.Constant(INT64, most))
+        with cgutils.for_range(builder, turns, intp=INT64) as turn:
+            yield builder.add(done, times(builder, turn.index, most)), most
+        done = builder.add(done, times(builder, turns, most))
+        most //= 2
 
 
 def _emit_value_columns(
@@ -249,7 +252,7 @@ def score_tile(dtype: KVDtype, rows: int) -> Native:
     queries: address of the addresses of the rows' queries, float32 [dims] each. bases: of the
     addresses of the span's groups of keys, SPAN / lanes of them, all readable. step: bytes from a
     dimension of a group to the next. scores: float32 [rows, SPAN], written for the
-    first `groups` groups, or a few more.
+    first `groups` groups.
     """
     assert 1 <= rows <= MOST_ROWS, rows
     is_half = int(dtype == "float16")

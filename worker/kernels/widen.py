@@ -15,23 +15,36 @@ _WIDTHS = (16, 1)
 
 
 @kernel
-def widen(source: int, target: int, count: int, is_half: int) -> None:
-    """Copy `count` numbers, float32 or float16, from one address to another as float32."""
+def widen(
+    source: int, source_step: int, target: int, target_step: int, rows: int, count: int,
+    is_half: int,
+) -> None:  # fmt: skip
+    """Copy rows of `count` numbers, float32 or float16, from one address to another as float32.
+
+    The steps are the bytes from a row to the next.
+    """
     if is_half != 0:
-        _widen(source, target, count, 1)
+        _widen(source, source_step, target, target_step, rows, count, 1)
     else:
-        _widen(source, target, count, 0)
+        _widen(source, source_step, target, target_step, rows, count, 0)
 
 
 @intrinsic(prefer_literal=True)
-def _widen(typingctx: Any, source: Any, target: Any, count: Any, is_half: Any) -> Any:
+def _widen(
+    typingctx: Any, source: Any, source_step: Any, target: Any, target_step: Any, rows: Any,
+    count: Any, is_half: Any,
+) -> Any:  # fmt: skip
     stored = stored_floats(bool(is_half.literal_value))
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        emit_widen(builder, stored, *arguments[:3])
+        start, start_step, goal, goal_step, lines, numbers, _ = arguments
+        with cgutils.for_range(builder, lines, intp=INT64) as line:
+            here = builder.add(start, builder.mul(line.index, start_step))
+            there = builder.add(goal, builder.mul(line.index, goal_step))
+            emit_widen(builder, stored, here, there, numbers)
         return context.get_dummy_value()
 
-    return types.none(types.int64, types.int64, types.int64, is_half), codegen
+    return types.none(*[types.int64] * 6, is_half), codegen
 
 
 def emit_widen(

@@ -1,0 +1,39 @@
+"""Single numbers in memory, by address: cheaper to compile than views as arrays.
+
+An element is named by the address of the first one and its index; nothing is checked.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_INT32 = ir.IntType(32)
+_INT64 = ir.IntType(64)
+
+
+def _element(builder: ir.IRBuilder, kind: ir.Type, address: Any, index: Any) -> Any:
+    return builder.gep(builder.inttoptr(address, kind.as_pointer()), [index])
+
+
+@intrinsic
+def int32_at(typingctx: Any, address: Any, index: Any) -> Any:
+    """An element of int32 numbers, as int64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = builder.load(_element(builder, _INT32, *arguments), align=4)
+        return builder.sext(value, _INT64)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def put_word(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write an element of int64 numbers."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _element(builder, _INT64, *arguments[:2]), align=8)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), codegen
