@@ -9,7 +9,7 @@ from .errors import JobConfigError
 from .input_files import display
 from .plan import CuttingRule
 
-NUMERICS_VERSION: Final = 1
+NUMERICS_VERSION: Final = 2
 """Raised by a release whose tokens may differ from those of the release before."""
 
 _FORMAT: Final = "tokenmill run"
