@@ -179,12 +179,31 @@ def perplexity(
 
 
 @app.command(cls=Verb)
+def warmup(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="Fetch it and get all that it needs ready; without it, kernels for any model.",
+        ),
+    ] = None,
+    sha256: opt.Sha256 = None,
+    compute: opt.Compute = None,
+    threads: opt.Threads = None,
+    output_format: opt.TextOrJson = "text",
+) -> None:
+    """Do now what the first run would do: for images of containers, and before a job."""
+    from .warmup import print_warm_up
+
+    print_warm_up(model, sha256, opt.given(compute=compute, threads=threads), output_format)
+
+
+@app.command(cls=Verb)
 def bench(
     model: opt.ModelArgument,
     npp: Annotated[str, typer.Option(help="Prompt tokens a sequence, comma-separated.")] = "128",
     ntg: Annotated[str, typer.Option(help="Generated tokens a sequence.")] = "64",
     npl: Annotated[str, typer.Option(help="Sequences decoded at a time.")] = "1,32",
-    compute: opt.Compute = None,
     threads: opt.Threads = None,
     dequant_cache_layers: Annotated[
         str, typer.Option(help="Bounds of the dequant cache in layers to measure; all: no bound.")
@@ -203,9 +222,7 @@ def bench(
     from .bench_plan import BenchPlan
     from .profile_report import run_profile
 
-    plan = BenchPlan.parse(
-        npp, ntg, npl, dequant_cache_layers, compute, threads, max_num_batched_tokens
-    )
+    plan = BenchPlan.parse(npp, ntg, npl, dequant_cache_layers, threads, max_num_batched_tokens)
     check_peer_options(plan, peer, pairs, profile=profile)
     if peer is not None:
         run_against_peer(model, plan, peer, pairs or PEER_PAIRS, output_format)

@@ -49,8 +49,9 @@ def _compiler() -> tuple[object, ...]:
     return (*versions, llvmlite.binding.get_process_triple(), cpu, features, *settings)
 
 
+@cache
 def kernel_cache_folder() -> Path:
-    """Where the machine code of these sources lies; it need not exist yet."""
+    """Where the machine code of these sources lies, to the end of the process; it may not exist."""
     return cache_folder() / "kernels" / kernel_cache_name()
 
 
@@ -58,19 +59,24 @@ class CodeCache:
     """Machine code by name, in a folder. A folder that cannot be used costs compile time only.
 
     Attributes:
-        compiled: kernels that this process has compiled, not loaded.
+        compiled: kernels that this process has compiled.
+        loaded: kernels that it has found compiled.
+        problem: why the folder could not be used; None as long as it could.
     """
 
     compiled: int
+    loaded: int
+    problem: str | None
 
     def __init__(self, folder: Callable[[], Path]) -> None:
         """Take the folder, asked for anew each time."""
         self.compiled = 0
+        self.loaded = 0
+        self.problem = None
         self._folder = folder
         self._depth = 0
         self._lock = ExitStack()
         self._has_turn = False
-        self._warned: set[Path] = set()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -99,6 +105,7 @@ class CodeCache:
         if code is None and not self._has_turn:
             self._take_turn()
             code = self._read(name)  # another process may have compiled it meanwhile
+        self.loaded += code is not None
         return code
 
     def keep(self, name: str, code: bytes) -> None:
@@ -125,13 +132,12 @@ class CodeCache:
 
     def _warn(self, reason: str) -> None:
         """Say once that kernels are compiled anew in every process."""
-        folder = self._folder()
-        if folder in self._warned:
+        if self.problem is not None:
             return
-        self._warned.add(folder)
+        self.problem = reason
         warnings.warn(
-            f"kernel cache {folder} cannot be used ({reason}): kernels are compiled again in every "
-            "process; set TOKENMILL_CACHE to a folder that can be written",
+            f"kernel cache {self._folder()} cannot be used ({reason}): kernels are compiled again "
+            "in every process; set TOKENMILL_CACHE to a folder that can be written",
             RuntimeWarning,
             stacklevel=4,
         )
