@@ -204,6 +204,7 @@ def bench(
     npp: Annotated[str, typer.Option(help="Prompt tokens a sequence, comma-separated.")] = "128",
     ntg: Annotated[str, typer.Option(help="Generated tokens a sequence.")] = "64",
     npl: Annotated[str, typer.Option(help="Sequences decoded at a time.")] = "1,32",
+    compute: opt.Compute = None,
     threads: opt.Threads = None,
     dequant_cache_layers: Annotated[
         str, typer.Option(help="Bounds of the dequant cache in layers to measure; all: no bound.")
@@ -222,7 +223,9 @@ def bench(
     from .bench_plan import BenchPlan
     from .profile_report import run_profile
 
-    plan = BenchPlan.parse(npp, ntg, npl, dequant_cache_layers, threads, max_num_batched_tokens)
+    plan = BenchPlan.parse(
+        npp, ntg, npl, dequant_cache_layers, compute, threads, max_num_batched_tokens
+    )
     check_peer_options(plan, peer, pairs, profile=profile)
     if peer is not None:
         run_against_peer(model, plan, peer, pairs or PEER_PAIRS, output_format)
