@@ -58,7 +58,7 @@ def choose(
         if top_p == 1:
             return _draw_from_all(row, top, temperature, min_p, total, draw, scratch.prefixes)
         mass = top_p * total
-        count = _likeliest_until(row, mass, total, top, temperature, min_p, scratch)
+        count = likeliest_until(row, mass, total, top, temperature, min_p, scratch)
     return _draw_from_nucleus(count, mass, draw, scratch)
 
 
@@ -177,7 +177,7 @@ def _weigh(count: int, top: float, temperature: float, min_p: float, scratch: Sc
 
 
 @kernel
-def _likeliest_until(
+def likeliest_until(
     row: NDArray[np.float32],
     mass: float,
     total: float,

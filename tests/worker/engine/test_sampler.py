@@ -1,6 +1,7 @@
 """Sampler: which token, for every setting, alone and in any batch."""
 
 import math
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -297,3 +298,25 @@ def test_a_row_that_needs_its_logits_is_not_sampled_without(params):
     logits.kept[0] = False
     with pytest.raises(AssertionError, match="not kept"):
         make_sampler(4).sample(logits, [make_sequence(**params)])
+
+
+def test_sampling_allocates_nothing_of_the_vocabulary_s_size():
+    """A row of 32,768 logits has 131,072 bytes; a step of rows of all kinds stays far below."""
+    logits = whole(np.random.default_rng(0).normal(0, 3, (6, 32_768)).astype(np.float32))
+    kinds = [
+        {},
+        {"temperature": 1},
+        {"temperature": 1, "top_p": 0.99},
+        {"temperature": 1, "top_k": 10_000},
+        {"logprobs": 20},
+        {"repetition_penalty": 1.1, "temperature": 1, "top_p": 0.5},
+    ]
+    rows = [make_sequence((1, 2, 3), row_id=i, **kind) for i, kind in enumerate(kinds)]
+    sampler = make_sampler(32_768)
+    sampler.sample(logits, rows)
+    tracemalloc.start()
+    try:
+        sampler.sample(logits, rows)
+        assert tracemalloc.get_traced_memory()[1] < 30_000
+    finally:
+        tracemalloc.stop()

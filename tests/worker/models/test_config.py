@@ -55,6 +55,15 @@ def test_a_sound_file(tmp_path):
     assert config.tied_embeddings
 
 
+@pytest.mark.parametrize(("tokens", "expected"), [([f"t{i}" for i in range(37)], 37), (None, 40)])
+def test_rows_past_the_tokens_are_padding(tmp_path, tokens, expected):
+    """The tokenizer says how many tokens there are; without one, all rows are tokens."""
+    metadata = tiny_llama.keys() | {"tokenizer.ggml.tokens": tokens}
+    path = tiny_llama.write(tmp_path / "model.gguf", metadata, tiny_llama.tensors())
+    config = model_config(GGUFFile.open(path))
+    assert (40, expected) == (config.vocab_size, config.num_tokens)
+
+
 def test_gemma3(data):
     """Window layers, the two rotary bases, the embedding scale and the layer groups."""
     config = model_config(GGUFFile.open(data / "tiny" / "gemma3" / "gemma3-F16.gguf"))
