@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .kernels.native import Native, address_of
-from .kernels.operations import OPERATION_WORDS, SHARED_WORDS, run_operations
+from .kernels.operations import OPERATION_WORDS, RUNS, SHARED_WORDS, run_operations
 from .stages import Stages
 from .thread_team import ThreadTeam
 
@@ -108,15 +108,16 @@ class _Replay:
         self._team = team
         self._stages = tasks.stages
         self._operations = np.array(tasks.operations, np.int64).reshape(-1, OPERATION_WORDS)
-        self._shared = np.zeros(SHARED_WORDS + _WORDS_A_LINE, np.int64)
+        memory = np.zeros(SHARED_WORDS + _WORDS_A_LINE, np.int64)
+        skew = -address_of(memory) // 8 % _WORDS_A_LINE
+        self._shared = memory[skew : skew + SHARED_WORDS]
         self._nanoseconds = np.zeros(len(tasks.stages), np.int64)
         self._kept = (tasks.arguments, header)  # alive as long as their addresses are used
-        skew = -address_of(self._shared) % (8 * _WORDS_A_LINE)
         self._addresses = (
             address_of(self._operations),
             len(self._operations),
             address_of(header),
-            address_of(self._shared) + skew,
+            address_of(self._shared),
         )
         self._times = address_of(self._nanoseconds)
 
@@ -129,5 +130,13 @@ class _Replay:
                 stages.add(stage, 1e-9 * nanoseconds)
 
     def _run_thread(self, thread: int) -> None:
-        clock = time.CLOCK_MONOTONIC
-        run_operations(*self._addresses, thread, self._team.threads, clock, self._times)
+        clock, before = time.CLOCK_MONOTONIC, self._shared[RUNS]
+        words = (*self._addresses, thread, self._team.threads, clock, self._times)
+        try:
+            run_operations(*words)
+        except BaseException:
+            # A KeyboardInterrupt may come before the compiled loop has begun; the other threads
+            # wait for this one at their first barrier.
+            if thread == 0 and self._shared[RUNS] == before:
+                run_operations(*words)
+            raise

@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 
+import worker.program
 from worker.kernels.native import address_of, int64s, task, word
 from worker.program import Program
 from worker.stages import Stages
@@ -121,6 +122,27 @@ def test_an_error_of_a_call_leaves_the_program_usable(team):
     fails.append(False)
     program.run()
     assert np.array_equal(np.arange(1, SIZE + 1), values)
+
+
+def test_an_interrupt_before_the_compiled_loop_strands_no_thread(monkeypatch, team):
+    """The others wait at a barrier for the interrupted thread: it goes there before it raises."""
+    values, threads, _ = arrays()
+    program = Program(team, Stages(), 4)
+    program.add_task("norm", add_item, [address_of(values), address_of(threads)], items=SIZE)
+    program.finish()
+    caller, interrupts, real = threading.get_ident(), [1], worker.program.run_operations
+
+    def interrupted(*words):
+        if threading.get_ident() == caller and interrupts:
+            interrupts.pop()
+            raise KeyboardInterrupt
+        real(*words)
+
+    monkeypatch.setattr(worker.program, "run_operations", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        program.run()
+    program.run()
+    assert np.array_equal(2 * np.arange(1, SIZE + 1), values)
 
 
 def test_times_are_recorded_by_stage_while_recording(team):

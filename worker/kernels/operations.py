@@ -24,8 +24,8 @@ TASK, ARGUMENTS, ITEMS, ITEMS_WORD = range(4)
 OPERATION_WORDS = 4
 
 # The team's shared words, two cache lines apart so that no two share one.
-_COUNTER, _ARRIVED, _GENERATION = 0, 16, 32
-SHARED_WORDS = 48
+_COUNTER, _ARRIVED, _GENERATION, RUNS = 0, 16, 32, 48
+SHARED_WORDS = 64
 
 # How long a thread spins at a barrier: longer than threads usually wait for the last item. Then it
 # sleeps at once instead of offering its core: an idle core takes over the thread that is waited for
@@ -117,13 +117,16 @@ def run_operations(
             number of items, and the index of the header word that holds the number instead (or -1).
         count: operations.
         header: address of the step's int64 words.
-        shared: address of SHARED_WORDS int64 words, all 0 at first, left ready for another run.
+        shared: address of SHARED_WORDS int64 words, all 0 at first, left ready for another run;
+            word RUNS counts the runs that thread 0 has begun.
         thread: index of this thread, 0 to threads - 1.
         threads: threads in the team; each of them must call this.
         clock: id of the clock that `times` are taken from.
         times: address of [count] int64: thread 0 adds the nanoseconds each operation took.
     """
     begin = _nanoseconds(clock) if thread == 0 else 0
+    if thread == 0:
+        _store(shared, RUNS, _load(shared, RUNS) + 1)
     for i in range(count):
         at = OPERATION_WORDS * i
         task, arguments = word(operations, at + TASK), word(operations, at + ARGUMENTS)
