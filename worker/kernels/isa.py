@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from .isa_ir import FLOAT, HALF, INT8, INT32, Value, at, load, load_splat, vector
+from .isa_ir import FLOAT, HALF, INT8, INT32, Value, at, fixed, load, load_splat, vector
 
 QUADS = 8
 """Quads in a block of 32 columns."""
@@ -41,40 +41,64 @@ class Sums(ABC):
         """Add a quad: what `InstructionSet.operand` gave, times the activations."""
 
     @abstractmethod
+    def settle(self, builder: ir.IRBuilder) -> None:
+        """Keep LLVM from adding later what was added so far."""
+
+    @abstractmethod
     def total(self, builder: ir.IRBuilder) -> Value:
         """Give the sums as int32 lanes; at least one quad was added."""
 
 
 class InstructionSet(ABC):
-    """How a CPU multiplies bytes and widens numbers.
+    """How a CPU multiplies bytes and widens numbers, and how many registers it has for that.
 
     Attributes:
         name: for choosing it.
         marks: patterns that are all found in the assembly of `feature_probe` on a CPU that has it.
         rows: 32-bit lanes of its vectors: 16, 8 or 4.
         signed_excess: a signed code counts as many more in `Sums`.
+        narrow_columns: columns at most whose sums are in registers, a power of two.
+        wide_vectors: vectors of rows in a `WideTile`; 0 when a `NarrowTile` is always better.
+        register: letter of its vector registers in inline assembly; empty when there is none.
     """
 
     name: str
     marks: tuple[str, ...]
     rows: int
     signed_excess: int = 0
+    narrow_columns: int = 4
+    wide_vectors: int = 0
+    register: str = ""
 
     @abstractmethod
-    def row_vectors(self, columns: int) -> int:
-        """Vectors of rows that a tile of so many columns works on at the same time."""
+    def narrow_vectors(self, columns: int) -> int:
+        """Vectors of rows that a `NarrowTile` of so many columns works on at the same time."""
 
-    def float_row_vectors(self, columns: int) -> int:
-        """The same for a tile of plain floats."""
-        return max(1, 16 // (self.rows * max(1, columns // 4)))
+    def float_vectors(self, columns: int) -> int:
+        """The same for a tile of plain floats: eight vectors of sums are enough, few are slow."""
+        return max(1, min(16 // self.rows, 8 // columns))
+
+    def is_wide(self, kind: CodeRange, columns: int) -> bool:
+        """Tell whether a `WideTile` is best: a block's operands fit into the registers."""
+        return self.wide_vectors > 0 and columns > 2
 
     @abstractmethod
     def operand(self, builder: ir.IRBuilder, codes: Value, kind: CodeRange) -> Value:
         """Prepare a vector of codes for `Sums.add`, once for all columns."""
 
     @abstractmethod
-    def sums(self, kind: CodeRange) -> Sums:
-        """Begin sums with nothing in them."""
+    def sums(self, kind: CodeRange, quads: int, others: int) -> Sums:
+        """Begin sums with nothing in them.
+
+        Args:
+            kind: of the codes that will be added.
+            quads: how many of them.
+            others: how many sums grow at the same time, this one included.
+        """
+
+    def settled(self, builder: ir.IRBuilder, value: Value) -> Value:
+        """Have a value computed before all that is loaded further down, see `fixed`."""
+        return fixed(builder, value, self.register) if self.register else value
 
     def quads(self, builder: ir.IRBuilder, activations: Value) -> Callable[[int], Value]:
         """Give, for a pointer to 32 activations, how to get a quad of them in all lanes."""

@@ -1,24 +1,34 @@
 """CPUs with an instruction that adds four products of bytes to a 32-bit lane."""
 
 from collections.abc import Callable
+from functools import reduce
 
 from llvmlite import ir
 
-from .isa import CodeRange, InstructionSet, Sums
+from .isa import QUADS, CodeRange, InstructionSet, Sums
 from .isa_ir import INT32, Value, at, call, constant, lane, load, vector
 
 
 class _DotSums(Sums):
-    def __init__(self, isa: "DotInstructionSet") -> None:
+    """Sums that grow in turn: an instruction can begin before the one before it has ended."""
+
+    def __init__(self, isa: "DotInstructionSet", chains: int) -> None:
         self._isa = isa
-        self._total: Value = constant(isa.integers, 0)
+        self._chains: list[Value] = [constant(isa.integers, 0)] * chains
+        self._quads = 0
 
     def add(self, builder: ir.IRBuilder, weights: Value, quad: Value) -> None:
-        arguments = [self._total, weights, quad]
-        self._total = call(builder, self._isa.dot, self._isa.integers, arguments)
+        chain = self._quads % len(self._chains)
+        arguments = [self._chains[chain], weights, quad]
+        self._chains[chain] = call(builder, self._isa.dot, self._isa.integers, arguments)
+        self._quads += 1
+
+    def settle(self, builder: ir.IRBuilder) -> None:
+        last = (self._quads - 1) % len(self._chains)
+        self._chains[last] = self._isa.settled(builder, self._chains[last])
 
     def total(self, builder: ir.IRBuilder) -> Value:
-        return self._total
+        return reduce(builder.add, self._chains)
 
 
 class DotInstructionSet(InstructionSet):
@@ -26,13 +36,15 @@ class DotInstructionSet(InstructionSet):
 
     Attributes:
         dot: name of the LLVM intrinsic ``dot(int32 sums, weights, activations)``.
+        spare_sums: registers for sums when it needs several to keep busy.
     """
 
     dot: str
+    spare_sums: int = 0
 
-    def sums(self, kind: CodeRange) -> Sums:
-        """Begin sums."""
-        return _DotSums(self)
+    def sums(self, kind: CodeRange, quads: int, others: int) -> Sums:
+        """Begin sums, in two chains when the registers suffice and one would be long."""
+        return _DotSums(self, 2 if quads == QUADS and 2 * others <= self.spare_sums else 1)
 
 
 class _Vnni(DotInstructionSet):
@@ -53,9 +65,13 @@ class AvxVnni(_Vnni):
     rows = 8
     dot = "llvm.x86.avx512.vpdpbusd.256"
 
-    def row_vectors(self, columns: int) -> int:
+    wide_vectors = 1
+    register = "x"
+    spare_sums = 4
+
+    def narrow_vectors(self, columns: int) -> int:
         """Give how many vectors of rows the registers can hold."""
-        return 2 if columns <= 2 else 1
+        return 2 if columns == 1 else 1
 
 
 class Avx512Vnni(_Vnni):
@@ -66,8 +82,12 @@ class Avx512Vnni(_Vnni):
     rows = 16
     dot = "llvm.x86.avx512.vpdpbusd.512"
 
-    def row_vectors(self, columns: int) -> int:
-        """Give how many vectors of rows the registers can hold."""
+    narrow_columns = 8
+    register = "v"
+    spare_sums = 16
+
+    def narrow_vectors(self, columns: int) -> int:
+        """One vector holds all rows."""
         return 1
 
 
@@ -79,7 +99,10 @@ class NeonDot(DotInstructionSet):
     rows = 4
     dot = "llvm.aarch64.neon.sdot.v4i32.v16i8"
 
-    def row_vectors(self, columns: int) -> int:
+    wide_vectors = 2
+    register = "w"
+
+    def narrow_vectors(self, columns: int) -> int:
         """Give how many vectors of rows the registers can hold."""
         return 4 if columns == 1 else 2
 

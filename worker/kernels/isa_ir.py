@@ -19,6 +19,8 @@ HALF = ir.HalfType()
 FLOAT = ir.FloatType()
 
 Value = Any
+Body = Callable[[Value, list[Value]], list[Value]]
+"""What a loop does: ``state = body(index, state)``."""
 
 
 def vector(element: ir.Type, lanes: int) -> ir.VectorType:
@@ -88,6 +90,12 @@ def load_splat(builder: ir.IRBuilder, base: Value, kind: ir.Type, lanes: int) ->
     return splat(builder, load(builder, base, kind, 4), lanes)
 
 
+def prefetch(builder: ir.IRBuilder, base: Value) -> None:
+    """Have the cache line at a pointer fetched; any address will do, valid or not."""
+    hints = [ir.Constant(INT32, hint) for hint in (0, 3, 1)]  # to read, soon, data
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), [base, *hints])
+
+
 def times(builder: ir.IRBuilder, count: Value, factor: int) -> Value:
     """An int64 value times a constant."""
     return builder.mul(count, ir.Constant(INT64, factor))
@@ -97,7 +105,7 @@ def loop(
     builder: ir.IRBuilder,
     count: Value,
     state: list[Value],
-    body: Callable[[Value, list[Value]], list[Value]],
+    body: Body,
 ) -> list[Value]:
     """Call ``state = body(index, state)`` for index 0 to count - 1 and give the last state.
 
@@ -125,3 +133,19 @@ def loop(
         variable.add_incoming(result, end)
     builder.position_at_end(after)
     return results
+
+
+def fixed(builder: ir.IRBuilder, value: Value, register: str) -> Value:
+    """Have a value computed here and now, before all that is loaded further down.
+
+    An assembly of no instruction that LLVM must not look into. Without it LLVM loads a whole
+    block's activations first and has no registers left for them.
+
+    Args:
+        builder: writes here.
+        value: a vector.
+        register: the target's letter for vector registers, as in inline assembly.
+    """
+    function_type = ir.FunctionType(value.type, [value.type])
+    constraint = f"={register},0,~{{memory}}"
+    return builder.call(ir.InlineAsm(function_type, "", constraint, side_effect=True), [value])

@@ -20,14 +20,21 @@ class _PairSums(Sums):
         self._total: Value = None
 
     def add(self, builder: ir.IRBuilder, weights: Value, quad: Value) -> None:
-        if self._quads == self._room:
-            self._widen(builder)
         pairs = self._isa.pairs(builder, weights, quad, self._kind)
         self._pairs = pairs if self._pairs is None else builder.add(self._pairs, pairs)
         self._quads += 1
+        if self._quads == self._room:
+            self._widen(builder)
+
+    def settle(self, builder: ir.IRBuilder) -> None:
+        if self._pairs is not None:
+            self._pairs = self._isa.settled(builder, self._pairs)
+        elif self._total is not None:
+            self._total = self._isa.settled(builder, self._total)
 
     def total(self, builder: ir.IRBuilder) -> Value:
-        self._widen(builder)
+        if self._pairs is not None:
+            self._widen(builder)
         return self._total
 
     def _widen(self, builder: ir.IRBuilder) -> None:
@@ -39,7 +46,7 @@ class _PairSums(Sums):
 class PairInstructionSet(InstructionSet):
     """A CPU that has no instruction for four products, but can sum up two."""
 
-    def sums(self, kind: CodeRange) -> Sums:
+    def sums(self, kind: CodeRange, quads: int, others: int) -> Sums:
         """Begin sums."""
         return _PairSums(self, kind)
 
@@ -64,9 +71,16 @@ class Avx2(PairInstructionSet):
     marks = (r"\bvpaddd\b.*%ymm", r"\bvcvtph2psx?\b", r"\bvfmadd")
     rows = 8
 
-    def row_vectors(self, columns: int) -> int:
+    wide_vectors = 1
+    register = "x"
+
+    def narrow_vectors(self, columns: int) -> int:
         """Give how many vectors of rows the registers can hold."""
-        return 2 if columns <= 2 else 1
+        return 2 if columns == 1 else 1
+
+    def is_wide(self, kind: CodeRange, columns: int) -> bool:
+        """Signed codes have operands of two registers, which are too many."""
+        return not kind.is_signed and super().is_wide(kind, columns)
 
     def operand(self, builder: ir.IRBuilder, codes: Value, kind: CodeRange) -> Value:
         """Prepare codes."""
@@ -95,7 +109,7 @@ class Generic(PairInstructionSet):
     marks = ()
     rows = 4
 
-    def row_vectors(self, columns: int) -> int:
+    def narrow_vectors(self, columns: int) -> int:
         """Give how many vectors of rows the registers can hold."""
         return 2 if columns == 1 else 1
 

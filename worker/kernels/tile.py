@@ -21,9 +21,11 @@ from .feature_probe import INSTRUCTION_SETS, best_instruction_set
 from .isa import InstructionSet
 from .layouts import layout_of
 from .native import Native
-from .tile_blocks import BlockTile
 from .tile_floats import FloatTile
-from .tile_frame import ARGUMENTS
+from .tile_frame import ARGUMENTS, Tile
+from .tile_narrow import NarrowTile
+from .tile_scales import SCHEMES
+from .tile_wide import WideTile
 
 
 def tiles(qtype: GGMLQuantizationType, isa: InstructionSet | None = None) -> Mapping[int, Native]:
@@ -63,12 +65,11 @@ def write_tile(
     """Write the code of a tile at the builder's position; `arguments` are six int64 values."""
     layout = layout_of(qtype)
     assert layout is not None, f"{qtype.name} has no packed layout"
+    kind: type[Tile] = FloatTile
     if layout.planes:
-        vectors = isa.row_vectors(columns)
-        BlockTile(builder, layout, isa, columns, vectors, arguments).write()
-    else:
-        vectors = isa.float_row_vectors(columns)
-        FloatTile(builder, layout, isa, columns, vectors, arguments).write()
+        is_wide = isa.is_wide(SCHEMES[qtype].codes, columns)
+        kind = WideTile if is_wide else NarrowTile
+    kind(builder, layout, isa, columns, arguments).write()
 
 
 @intrinsic(prefer_literal=True)

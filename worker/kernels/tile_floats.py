@@ -21,13 +21,17 @@ from .isa_ir import (
     vector,
 )
 from .layouts import ROWS
-from .tile_frame import Tile
+from .tile_frame import RegisterTile
 
 
-class FloatTile(Tile):
+class FloatTile(RegisterTile):
     """A tile whose blocks are single columns of the weight."""
 
-    def _multiplied(self, first: Value, zeros: list[Value]) -> list[Value]:
+    @property
+    def _vectors(self) -> int:
+        return self._isa.float_vectors(self._together)
+
+    def _multiplied(self, first: Value, x: Value, zeros: list[Value]) -> list[Value]:
         b = self._builder
         record_bytes = self._layout.code_record_bytes
         value_bytes = record_bytes // ROWS
@@ -38,10 +42,11 @@ class FloatTile(Tile):
             record = at(b, rows, times(b, index, record_bytes))
             weights = [
                 _values(b, self._isa, self._layout.qtype, at(b, record, vector_bytes * number))
-                for number in self._vectors
+                for number in range(self._vectors)
             ]
-            x = self._of_columns(at(b, self._x, times(b, index, 4)), self._x_stride)
-            pairs = [(w, load_splat(b, p, FLOAT, self._isa.rows)) for p in x for w in weights]
+            tokens = self._of_columns(at(b, x, times(b, index, 4)), self._x_stride)
+            splats = [load_splat(b, token, FLOAT, self._isa.rows) for token in tokens]
+            pairs = [(w, splat) for splat in splats for w in weights]
             return [fma(b, w, a, acc) for (w, a), acc in zip(pairs, state, strict=True)]
 
         return loop(b, self._blocks, zeros, turn)

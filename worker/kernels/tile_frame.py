@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from .isa import InstructionSet
-from .isa_ir import INT64, Value, at, constant, loop, pointer, store, times
+from .isa_ir import INT64, Body, Value, at, constant, loop, pointer, store, times
 from .layouts import ROWS, Layout
 
 ARGUMENTS = 6
@@ -15,8 +15,7 @@ ARGUMENTS = 6
 class Tile(ABC):
     """Writes the code of one tile: 16 rows times some columns (tokens).
 
-    As many rows as there are registers for go through all blocks at the same time; sums stay in
-    registers: one vector for each column and each vector of rows, columns outermost.
+    As many rows as there are registers for go through all blocks at the same time.
     """
 
     def __init__(
@@ -25,7 +24,6 @@ class Tile(ABC):
         layout: Layout,
         isa: InstructionSet,
         columns: int,
-        row_vectors: int,
         arguments: Sequence[Value],
     ) -> None:
         assert len(arguments) == ARGUMENTS, arguments
@@ -33,40 +31,82 @@ class Tile(ABC):
         self._builder = builder
         self._layout = layout
         self._isa = isa
-        self._columns = range(columns)
-        self._vectors = range(row_vectors)
+        self._columns = columns
         self._weights = pointer(builder, weights)
         self._x = pointer(builder, x)
         self._out = pointer(builder, out)
 
     def write(self) -> None:
         """Write the whole tile at the builder's position."""
-        rows = self._isa.rows * len(self._vectors)
-        if rows == ROWS:
-            self._write_rows(ir.Constant(INT64, 0))
-            return
+        rows = self._isa.rows * self._vectors
 
         def turn(index: Value, state: list[Value]) -> list[Value]:
             self._write_rows(times(self._builder, index, rows))
             return state
 
-        loop(self._builder, ir.Constant(INT64, ROWS // rows), [], turn)
+        _repeat(self._builder, ROWS // rows, [], turn)
+
+    @property
+    @abstractmethod
+    def _vectors(self) -> int:
+        """Vectors of rows that are worked on at the same time."""
 
     @abstractmethod
-    def _multiplied(self, first: Value, zeros: list[Value]) -> list[Value]:
-        """Write all blocks of the rows from `first` (int64 value) on; give their sums."""
+    def _write_rows(self, first: Value) -> None:
+        """Write all blocks of the rows from `first` (int64 value) on, for all columns."""
+
+    def _places(self, out: Value) -> list[Value]:
+        """Pointers to a column's results, one for each vector of rows."""
+        width = 4 * self._isa.rows
+        return [at(self._builder, out, width * vector) for vector in range(self._vectors)]
+
+
+class RegisterTile(Tile):
+    """A tile whose sums are in registers: one for each column and each vector of rows.
+
+    Columns that there are no registers for follow in further turns.
+    """
+
+    @property
+    def _together(self) -> int:
+        """Columns of one turn."""
+        return min(self._columns, self._isa.narrow_columns)
+
+    @abstractmethod
+    def _multiplied(self, first: Value, x: Value, zeros: list[Value]) -> list[Value]:
+        """Write all blocks of rows from `first` on and of columns from pointer `x` on.
+
+        Gives the sums in the order of `zeros`, columns outermost.
+        """
 
     def _write_rows(self, first: Value) -> None:
-        b = self._builder
-        zero = constant(self._isa.floats, 0.0)
-        sums = iter(self._multiplied(first, [zero for _ in self._columns for _ in self._vectors]))
-        for out in self._of_columns(at(b, self._out, times(b, first, 4)), self._out_stride):
-            for vector in self._vectors:
-                store(b, next(sums), at(b, out, 4 * self._isa.rows * vector), 4)
+        def turn(index: Value, state: list[Value]) -> list[Value]:
+            x, out = state
+            zeros = [constant(self._isa.floats, 0.0)] * (self._together * self._vectors)
+            sums = iter(self._multiplied(first, x, zeros))
+            for column in self._of_columns(out, self._out_stride):
+                for place in self._places(column):
+                    store(self._builder, next(sums), place, 4)
+            return [self._following(x, self._x_stride), self._following(out, self._out_stride)]
+
+        out = at(self._builder, self._out, times(self._builder, first, 4))
+        _repeat(self._builder, self._columns // self._together, [self._x, out], turn)
 
     def _of_columns(self, base: Value, stride: Value) -> list[Value]:
-        """Pointers for all columns, `stride` bytes from each to the next."""
+        """Pointers for the columns of a turn, `stride` bytes from each to the next."""
         pointers = [base]
-        for _ in self._columns[1:]:
+        while len(pointers) < self._together:
             pointers.append(at(self._builder, pointers[-1], stride))
         return pointers
+
+    def _following(self, base: Value, stride: Value) -> Value:
+        """Pointer for the first column of the next turn."""
+        return at(self._builder, base, times(self._builder, stride, self._together))
+
+
+def _repeat(builder: ir.IRBuilder, count: int, state: list[Value], body: Body) -> None:
+    """Loop, without the loop when there is one turn."""
+    if count == 1:
+        body(ir.Constant(INT64, 0), state)
+    else:
+        loop(builder, ir.Constant(INT64, count), state, body)

@@ -9,17 +9,18 @@ The order of the roundings is part of the numerics that all machines share:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from gguf.constants import GGMLQuantizationType
 from llvmlite import ir
 
-from .isa import CodeRange, InstructionSet
+from .isa import QUADS, CodeRange, InstructionSet
 from .isa_ir import (
     FLOAT,
     INT8,
+    INT16,
     Value,
     at,
     constant,
@@ -70,12 +71,28 @@ class Scheme(ABC):
     """How a tensor type turns sums of codes into values.
 
     Attributes:
-        codes: which codes there are.
+        codes: which codes there are, multiplied if they are.
         parts: sums of a block: 1, or 2 when the halves have scales of their own.
     """
 
     codes: CodeRange
     parts: int
+
+    @property
+    def order(self) -> list[int]:
+        """Quads in the order in which few registers are needed.
+
+        A vector of nibbles holds quads j and j + 4; but one half's sums come after the other's.
+        """
+        if self.parts == 2:
+            return list(range(QUADS))
+        return [first + step for first in range(4) for step in (0, 4)]
+
+    def multiplier(
+        self, builder: ir.IRBuilder, isa: InstructionSet, scales: Value
+    ) -> Callable[[int], Value] | None:
+        """Give what writes the multiplier of a half's codes, see `QuadCodes`; here nothing."""
+        return None
 
     @abstractmethod
     def factors(
@@ -175,8 +192,8 @@ class _TwoLevel(_WholeBlock):
         return [builder.fmul(d, scale), builder.fneg(builder.fmul(dmin, minimum))]
 
 
-class _HalfBlocks(Scheme):
-    """A scale for each half of a block."""
+class _HalvesCentred(Scheme):
+    """``d * scale * (code - offset)``, a signed scale for each half: Q6_K, Q3_K."""
 
     parts = 2
 
@@ -184,47 +201,61 @@ class _HalfBlocks(Scheme):
         self.codes = codes
         self._offset = offset
 
-    def accumulate(
-        self,
-        builder: ir.IRBuilder,
-        sums: list[Value],
-        factors: list[Value],
-        column: Column,
-        acc: Value,
-    ) -> Value:
-        d, scale0, scale1 = factors[:3]
-        totals = [to_float(builder, total) for total in sums]
-        if self._offset:
-            for half in range(2):
-                totals[half] = _without(builder, totals[half], self._offset, column, half)
-        scaled = fma(builder, totals[1], scale1, builder.fmul(totals[0], scale0))
-        return fma(builder, scaled, builder.fmul(d, column.scale(builder)), acc)
-
-
-class _HalvesCentred(_HalfBlocks):
-    """``d * scale * (code - offset)``: Q6_K, Q3_K."""
-
     def factors(
         self, builder: ir.IRBuilder, isa: InstructionSet, halves: list[Value], scales: Value
     ) -> list[Value]:
         numbers = (_bytes(builder, isa, scales, half, is_signed=True) for half in range(2))
         return [halves[0], *(to_float(builder, number) for number in numbers)]
 
+    def accumulate(
+        self,
+        builder: ir.IRBuilder,
+        sums: list[Value],
+        factors: list[Value],
+        column: Column,
+        acc: Value,
+    ) -> Value:
+        d, scale0, scale1 = factors
+        total0, total1 = (
+            _without(builder, to_float(builder, total), self._offset, column, half)
+            for half, total in enumerate(sums)
+        )
+        scaled = fma(builder, total1, scale1, builder.fmul(total0, scale0))
+        return fma(builder, scaled, builder.fmul(d, column.scale(builder)), acc)
 
-class _HalvesAffine(_HalfBlocks):
-    """``d * scale * code - dmin * min``, scale and minimum in one byte: Q2_K."""
+
+class _HalvesAffine(Scheme):
+    """``d * scale * code - dmin * min``, scale and minimum in one byte: Q2_K.
+
+    A code of 2 bits times a scale of 4 fits into a byte, so the sum of both halves is one.
+    """
+
+    parts = 1
 
     def __init__(self, codes: CodeRange) -> None:
-        super().__init__(codes, 0)
+        self.codes = codes
+
+    def multiplier(
+        self, builder: ir.IRBuilder, isa: InstructionSet, scales: Value
+    ) -> Callable[[int], Value]:
+        def write(half: int) -> Value:
+            raw = _bytes(builder, isa, scales, half)
+            scale = builder.and_(raw, constant(isa.integers, 15))
+            twice = builder.or_(scale, builder.shl(scale, constant(isa.integers, 16)))
+            return builder.bitcast(twice, vector(INT16, 2 * isa.rows))
+
+        return write
+
+    @property
+    def order(self) -> list[int]:
+        return list(range(QUADS))  # one half's multiplier after the other's
 
     def factors(
         self, builder: ir.IRBuilder, isa: InstructionSet, halves: list[Value], scales: Value
     ) -> list[Value]:
-        both = [_bytes(builder, isa, scales, half) for half in range(2)]
-        low = [builder.and_(number, constant(isa.integers, 15)) for number in both]
-        high = [builder.lshr(number, constant(isa.integers, 4)) for number in both]
-        numbers = [to_float(builder, number) for number in [*low, *high]]
-        return [halves[0], *numbers, builder.fneg(halves[1])]
+        raw = [_bytes(builder, isa, scales, half) for half in range(2)]
+        minima = [builder.lshr(number, constant(isa.integers, 4)) for number in raw]
+        return [halves[0], builder.fneg(halves[1]), *(to_float(builder, low) for low in minima)]
 
     def accumulate(
         self,
@@ -234,11 +265,12 @@ class _HalvesAffine(_HalfBlocks):
         column: Column,
         acc: Value,
     ) -> Value:
-        acc = super().accumulate(builder, sums, factors, column, acc)
-        min0, min1, minus_dmin = factors[3:]
+        d, minus_dmin, min0, min1 = factors
+        scale = column.scale(builder)
+        acc = fma(builder, to_float(builder, sums[0]), builder.fmul(d, scale), acc)
         first = builder.fmul(min0, column.half_sum(builder, 0))
         minimum = fma(builder, min1, column.half_sum(builder, 1), first)
-        return fma(builder, minimum, builder.fmul(minus_dmin, column.scale(builder)), acc)
+        return fma(builder, minimum, builder.fmul(minus_dmin, scale), acc)
 
 
 _Q = GGMLQuantizationType
@@ -249,7 +281,7 @@ SCHEMES: Mapping[GGMLQuantizationType, Scheme] = MappingProxyType(
         _Q.Q5_0: _Centred(CodeRange(31), 16),
         _Q.Q5_1: _Stored(CodeRange(31)),
         _Q.Q8_0: _Stored(CodeRange(128, is_signed=True)),
-        _Q.Q2_K: _HalvesAffine(CodeRange(3)),
+        _Q.Q2_K: _HalvesAffine(CodeRange(3 * 15)),
         _Q.Q3_K: _HalvesCentred(CodeRange(7), 4),
         _Q.Q4_K: _TwoLevel(CodeRange(15)),
         _Q.Q5_K: _TwoLevel(CodeRange(31)),
