@@ -208,17 +208,17 @@ def _num_kv_heads(keys: KeyReader, num_layers: int, num_heads: int) -> int:
 
 def _vocab_size(gguf: GGUFFile, hidden_size: int) -> int:
     """Rows of the embedding, at least one for each token of the tokenizer."""
-    tokens = gguf.metadata.array(_TOKENS, None)
+    tokens = gguf.metadata.array_length(_TOKENS)
     embedding = gguf.tensor(EMBEDDING)
     found = embedding.shape
     rows = embedding.rows if len(found) <= 2 and found[-1] == hidden_size else None
     if rows is None:
-        expected = len(tokens) if tokens is not None else found[-1]
+        expected = tokens if tokens is not None else found[-1]
         gguf.tensor(EMBEDDING, (expected, hidden_size))
         raise AssertionError("the shape differs from the one expected")
-    if tokens is not None and len(tokens) > rows:
+    if tokens is not None and tokens > rows:
         raise GGUFError(
-            f"{gguf.path}: {_TOKENS} has {len(tokens)} tokens, but {EMBEDDING} has only"
+            f"{gguf.path}: {_TOKENS} has {tokens} tokens, but {EMBEDDING} has only"
             f" {rows} rows: the last tokens have no embedding; convert the model again after "
             "resizing its embedding"
         )
