@@ -5,13 +5,13 @@ from numpy.typing import NDArray
 
 from .config import RopeConfig
 
-_FIRST_LENGTH = 8192
+_FIRST_LENGTH = 1024
 
 
 class RotaryEmbedding:
     """Rotates queries and keys by angles that grow with the position.
 
-    Tables of cosines and sines are made once, for the first 8192 positions or as many as the model
+    Tables of cosines and sines are made once, for the first 1024 positions or as many as the model
     has; a longer sequence doubles them. An angle is position * frequency, both and the product
     rounded to float32, as in the reference implementations; cosine and sine are taken in
     float64 and rounded once.
