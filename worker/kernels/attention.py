@@ -17,20 +17,15 @@ of a block or of a head, and where many queries would convert the same float16 n
 again, a span at a time is copied to scratch memory as float32.
 """
 
-import threading
-from itertools import accumulate
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from .attention_tiles import MOST_ROWS, SPAN, lanes, score_tile, value_tile
+from .attention_tiles import SPAN, lanes
 from .jit import kernel
-from .memory import int32_at, put_word
-from .native import address_of, call_native, float32s, real, real_word, task, word
+from .memory import count_up, int32_at, put_word
+from .native import call_native, float32s, real, task, word
 from .soft_cap import capped8
 from .softmax_row import NO_STATE, finish_row, merge_row, update_row
-from .task_arguments import KVDtype, kv_dtype, rows_at, run_items
 from .vector import load8, mul8, splat8, store8
 from .widen import widen
 
@@ -40,8 +35,12 @@ QUERY_TILE = 16
 RANGE = 1024
 """Positions whose softmax is computed by itself, in whole spans, before it is merged."""
 
-ITEM_WORDS = 4
-"""int32 numbers of an item: sequence, K/V head, first token, token to stop before."""
+MOST_PARTS = 1024
+"""Most items of a step that are parts of another."""
+
+# int32 numbers of an item, in this order, see `attention_arguments`.
+SEQUENCE, KV_HEAD, FIRST, END, PART, PARTS, SLOT = range(7)
+ITEM_WORDS = 7
 
 _LANES = lanes()
 _GROUPS = SPAN // _LANES
@@ -82,6 +81,8 @@ _DIRECT_QUERIES = 2  # float16 is converted in registers up to so many queries o
     PANEL_VALUES,
     SCRATCH,
     SCRATCH_BYTES,
+    PARTS_MEMORY,
+    PART_BYTES,
     BASES,
     QUERIES,
     SCORES,
@@ -91,7 +92,7 @@ _DIRECT_QUERIES = 2  # float16 is converted in registers up to so many queries o
     MERGED_SUMS,
     WIDE_KEYS,
     WIDE_VALUES,
-) = range(38)
+) = range(40)
 
 
 @task
@@ -99,26 +100,81 @@ def attention_task(header: int, arguments: int, item: int, thread: int) -> None:
     """Attend from a tile of queries of one sequence and K/V head, see `attention_arguments`."""
     place = word(arguments, ITEMS) + 4 * ITEM_WORDS * item
     stride = word(header, word(arguments, TABLE_STRIDE_WORD))
-    table = word(arguments, TABLE) + 4 * stride * int32_at(place, 0)
+    table = word(arguments, TABLE) + 4 * stride * int32_at(place, SEQUENCE)
     scratch = word(arguments, SCRATCH) + thread * word(arguments, SCRATCH_BYTES)
-    kv_head, first, end = int32_at(place, 1), int32_at(place, 2), int32_at(place, 3)
-    position, tokens = int32_at(word(arguments, POSITIONS), first), end - first
-    last, window = position + tokens - 1, word(arguments, WINDOW)
+    kv_head, first = int32_at(place, KV_HEAD), int32_at(place, FIRST)
+    tokens, position = int32_at(place, END) - first, int32_at(word(arguments, POSITIONS), first)
+    window, last = word(arguments, WINDOW), position + tokens - 1
     low = max(0, position - window + 1) if window > 0 else 0
-    rows = tokens * word(arguments, GROUP)
+    query = (table, kv_head, position, tokens, low)
     _list_queries(arguments, scratch, kv_head, first, tokens)
-    first_range, last_range = low // RANGE, last // RANGE
-    _clear(scratch + word(arguments, MERGED_STATE), rows)
-    for r in range(first_range, last_range + 1):
-        _clear(scratch + word(arguments, STATE), rows)
-        begin = max(low // SPAN, r * (RANGE // SPAN))
-        stop = min(last // SPAN + 1, (r + 1) * (RANGE // SPAN))
-        for span in range(begin, stop):
-            _take_span(arguments, scratch, table, kv_head, position, tokens, low, span)
-        if first_range < last_range:
-            _merge(arguments, scratch, rows)
-    result = MERGED_STATE if first_range < last_range else STATE
-    _finish(arguments, scratch, result, kv_head, first, rows)
+    parts = int32_at(place, PARTS)
+    if parts == 1:
+        result = _take_ranges(arguments, scratch, query, low // RANGE, last // RANGE)
+    else:
+        part = int32_at(place, PART)
+        _take_range(arguments, scratch, query, low // RANGE + part)
+        if not _is_last_part(arguments, scratch, int32_at(place, SLOT), part, parts):
+            return  # another thread does the rest
+        result = MERGED_STATE
+    _finish(arguments, scratch, result, kv_head, first, tokens)
+
+
+@kernel
+def _take_ranges(
+    arguments: int, scratch: int, query: tuple[int, int, int, int, int], first: int, last: int
+) -> int:
+    """Compute the softmax of all rows over ranges first to last; gives the word of its state."""
+    if first == last:
+        _take_range(arguments, scratch, query, first)
+        return STATE
+    rows = query[3] * word(arguments, GROUP)
+    merged = scratch + word(arguments, MERGED_STATE)
+    _clear(merged, rows)
+    for number in range(first, last + 1):
+        _take_range(arguments, scratch, query, number)
+        sums = scratch + word(arguments, MERGED_SUMS)
+        state, part = scratch + word(arguments, STATE), scratch + word(arguments, SUMS)
+        _merge(merged, sums, state, part, word(arguments, COLUMNS), rows)
+    return MERGED_STATE
+
+
+@kernel
+def _take_range(
+    arguments: int, scratch: int, query: tuple[int, int, int, int, int], number: int
+) -> None:
+    """Compute the softmax of all rows over one range."""
+    table, kv_head, position, tokens, low = query
+    _clear(scratch + word(arguments, STATE), tokens * word(arguments, GROUP))
+    begin = max(low // SPAN, number * (RANGE // SPAN))
+    stop = min((position + tokens - 1) // SPAN + 1, (number + 1) * (RANGE // SPAN))
+    for span in range(begin, stop):
+        _take_span(arguments, scratch, table, kv_head, position, tokens, low, span)
+
+
+@kernel
+def _is_last_part(arguments: int, scratch: int, slot: int, part: int, parts: int) -> bool:
+    """Hand in the softmax of a range; the last one to do so merges all in order."""
+    rows, columns = word(arguments, GROUP), word(arguments, COLUMNS)
+    size = word(arguments, PART_BYTES)
+    memory = word(arguments, PARTS_MEMORY) + slot * size
+    state = memory + part * size + _LINE
+    sums = state + 8 * rows
+    _clear(state, rows)
+    own, own_sums = scratch + word(arguments, STATE), scratch + word(arguments, SUMS)
+    _merge(state, sums, own, own_sums, columns, rows)
+    if count_up(memory, 0) < parts - 1:
+        return False
+    put_word(memory, 0, 0)
+    merged, merged_sums = (
+        scratch + word(arguments, MERGED_STATE),
+        scratch + word(arguments, MERGED_SUMS),
+    )
+    _clear(merged, rows)
+    for other in range(parts):
+        state = memory + other * size + _LINE
+        _merge(merged, merged_sums, state, state + 8 * rows, columns, rows)
+    return True
 
 
 @kernel
@@ -319,29 +375,25 @@ def _add_values(
 
 
 @kernel
-def _merge(arguments: int, scratch: int, rows: int) -> None:
-    """Take the softmax of a range into that of the ranges before it."""
-    columns = word(arguments, COLUMNS)
+def _merge(
+    state: int, sums: int, other_state: int, other_sums: int, columns: int, rows: int
+) -> None:
+    """Take the softmax of one part of each row into that of the parts before it."""
     for row in range(rows):
-        merge_row(
-            scratch + word(arguments, MERGED_STATE) + 8 * row,
-            scratch + word(arguments, MERGED_SUMS) + 4 * columns * row,
-            scratch + word(arguments, STATE) + 8 * row,
-            scratch + word(arguments, SUMS) + 4 * columns * row,
-            columns,
-        )
+        place = 4 * columns * row
+        merge_row(state + 8 * row, sums + place, other_state + 8 * row, other_sums + place, columns)
 
 
 @kernel
 def _finish(
-    arguments: int, scratch: int, state_word: int, kv_head: int, first: int, rows: int
+    arguments: int, scratch: int, state_word: int, kv_head: int, first: int, tokens: int
 ) -> None:
     """Divide each row's weighted sum by the total of its weights; the sums' word is the next."""
     group, head_bytes = word(arguments, GROUP), 4 * word(arguments, HEAD_DIM)
     state = scratch + word(arguments, state_word)
     sums = scratch + word(arguments, state_word + 1)
     out = word(arguments, OUT) + kv_head * group * head_bytes
-    for t in range(rows // group):
+    for t in range(tokens):
         start = out + (first + t) * word(arguments, OUT_STRIDE)
         for g in range(group):
             row = t * group + g
@@ -349,162 +401,3 @@ def _finish(
                 state + 8 * row, sums + 4 * word(arguments, COLUMNS) * row,
                 start + g * head_bytes, word(arguments, HEAD_DIM),
             )  # fmt: skip
-
-
-def attention_scratch(threads: int, heads: int, kv_heads: int, head_dim: int) -> NDArray[np.uint8]:
-    """Scratch memory of `attention_task`: uint8 [threads, bytes], the same for all layers."""
-    *_offsets, size = _scratch_offsets(heads // kv_heads, head_dim)
-    return np.empty((threads, size), np.uint8)
-
-
-def attention_arguments(
-    qkv: NDArray[np.float32],
-    keys: NDArray[Any],
-    values: NDArray[Any],
-    out: NDArray[np.float32],
-    table: NDArray[np.int32],
-    positions: NDArray[np.int32],
-    items: NDArray[np.int32],
-    scratch: NDArray[np.uint8],
-    *,
-    heads: int,
-    table_stride_word: int,
-    window: int | None,
-    scale: float,
-    cap: float | None,
-) -> NDArray[np.int64]:
-    """The words that `attention_task` reads; the arrays must live and stay where they are.
-
-    The header's word `table_stride_word` says at run time how many columns lie between two rows
-    of the table; the extents of the other arrays are not looked at then.
-
-    Args:
-        qkv: [tokens, columns] float32, rows contiguous; a row starts with the query heads.
-        keys: [blocks, kv_heads, head_dim, block_size] float32 or float16, C-contiguous: one layer
-            of the pool, the batch's own keys already in it.
-        values: [blocks, kv_heads, block_size, head_dim], of the same type.
-        out: [tokens, columns] float32, rows contiguous; the items' parts of its first
-            heads * head_dim columns are written.
-        table: int32, C-contiguous: the pool block that holds key block j of a sequence.
-        positions: [tokens] int32, ascending by one within an item.
-        items: [items, ITEM_WORDS] int32, of at most QUERY_TILE tokens each.
-        scratch: from `attention_scratch`.
-        heads: query heads.
-        table_stride_word: index of a header word.
-        window: a query sees itself and the window - 1 positions before it; None: all before it.
-        scale: factor on query-key products.
-        cap: soft cap of the scaled products; None: none.
-    """
-    _blocks, kv_heads, block_size, head_dim = values.shape
-    assert keys.shape == (*values.shape[:2], head_dim, block_size), (keys.shape, values.shape)
-    assert keys.dtype == values.dtype, (keys.dtype, values.dtype)
-    assert heads % kv_heads == 0, (heads, kv_heads)
-    assert items.shape[1:] == (ITEM_WORDS,), items.shape
-    assert {table.dtype, positions.dtype, items.dtype} == {np.dtype(np.int32)}, "not int32"
-    group = heads // kv_heads
-    *offsets, size = _scratch_offsets(group, head_dim)
-    assert scratch.shape[1] >= size, (scratch.shape, size)
-    panel_heads, panel_tokens = _panel(group)
-    words = [
-        *rows_at(qkv, heads * head_dim),
-        address_of(keys),
-        address_of(values),
-        *rows_at(out, heads * head_dim),
-        address_of(table),
-        table_stride_word,
-        address_of(positions),
-        address_of(items),
-        kv_heads,
-        block_size,
-        head_dim,
-        _columns(head_dim),
-        group,
-        panel_heads,
-        panel_tokens,
-        window or 0,
-        real_word(scale),
-        real_word(cap or 0.0),
-        int(keys.dtype == np.float16),
-        *_tiles(kv_dtype(keys), panel_heads),
-        *_tiles("float32", panel_heads),
-        *_tiles("float32", panel_heads * panel_tokens),
-        address_of(scratch),
-        scratch.strides[0],
-        *offsets,
-    ]
-    return np.array(words, np.int64)
-
-
-def _tiles(dtype: KVDtype, rows: int) -> tuple[int, int]:
-    """Addresses of the tiles of Q K^T and P V."""
-    return score_tile(dtype, rows).address, value_tile(dtype, rows).address
-
-
-def _panel(group: int) -> tuple[int, int]:
-    """Query heads and tokens of a panel: all heads of a K/V head if they fit, else equal shares."""
-    heads = max(n for n in range(1, MOST_ROWS + 1) if group % n == 0)
-    return heads, MOST_ROWS // heads if heads == group else 1
-
-
-def _columns(head_dim: int) -> int:
-    """Columns of a row of sums: whole vectors."""
-    return -(-head_dim // _LANES) * _LANES
-
-
-def _scratch_offsets(group: int, head_dim: int) -> list[int]:
-    """Where the parts of a thread's scratch memory begin (BASES on), and where the last ends."""
-    rows, columns = QUERY_TILE * group, _columns(head_dim)
-    state, sums = 8 * rows, 4 * rows * columns
-    sizes = (
-        2 * 8 * _GROUPS,
-        8 * rows,
-        4 * SPAN * MOST_ROWS,
-        *(state, sums) * 2,
-        4 * SPAN * head_dim,
-        4 * SPAN * columns,
-    )
-    return list(accumulate((-(-size // _LINE) * _LINE for size in sizes), initial=0))
-
-
-class _Scratch(threading.local):
-    """Scratch memory that a thread uses again for calls of `attention`."""
-
-    def __init__(self) -> None:
-        self.memory = np.empty((1, 0), np.uint8)
-
-
-_scratch = _Scratch()
-
-
-def _own_scratch(heads: int, kv_heads: int, head_dim: int) -> NDArray[np.uint8]:
-    """The calling thread's scratch memory, grown to what these heads need."""
-    *_offsets, size = _scratch_offsets(heads // kv_heads, head_dim)
-    if _scratch.memory.shape[1] < size:
-        _scratch.memory = np.empty((1, size), np.uint8)
-    return _scratch.memory
-
-
-def attention(
-    qkv: NDArray[np.float32],
-    keys: NDArray[Any],
-    values: NDArray[Any],
-    out: NDArray[np.float32],
-    table: NDArray[np.int32],
-    positions: NDArray[np.int32],
-    items: NDArray[np.int32],
-    window: int | None,
-    scale: float,
-    cap: float | None,
-) -> None:
-    """Attend from the queries of some work items; see `attention_arguments` for the arrays.
-
-    out has heads * head_dim columns, and `table` as many as it has.
-    """
-    heads, kv_heads, head_dim = out.shape[1] // values.shape[3], values.shape[1], values.shape[3]
-    scratch = _own_scratch(heads, kv_heads, head_dim)
-    header = np.array([table.shape[1]], np.int64)
-    arguments = attention_arguments(
-        qkv, keys, values, out, table, positions, items, scratch, heads=heads,
-        table_stride_word=0, window=window, scale=scale, cap=cap,
-    )  # fmt: skip
-    run_items(attention_task.address, address_of(header), address_of(arguments), 0, len(items))

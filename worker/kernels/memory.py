@@ -37,3 +37,17 @@ def put_word(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def count_up(typingctx: Any, address: Any, index: Any) -> Any:
+    """Add 1 to an element of int64 numbers that threads share; gives what it was before.
+
+    What a thread wrote before it counted is seen by those that count after it.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _element(builder, _INT64, *arguments)
+        return builder.atomic_rmw("add", place, ir.Constant(_INT64, 1), "acq_rel")
+
+    return types.int64(types.int64, types.int64), codegen

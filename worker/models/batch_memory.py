@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvpool import LayerGroup
-from worker.kernels.attention import QUERY_TILE
+from worker.kernels.attention import ITEM_WORDS
+from worker.kernels.attention_items import attention_items, most_attention_items
 
 from .batch import Batch
 
@@ -87,7 +87,7 @@ class BatchMemory:
         keep_logits: bool [R].
         slots: per layer group int64 [tokens].
         tables: per layer group int32 [sequences * columns], as wide as the batch's table.
-        items: per layer group int32 [attention items, 4].
+        items: per layer group int32 [attention items, ITEM_WORDS].
     """
 
     def __init__(self, capacity: Capacity, groups: Sequence[LayerGroup]) -> None:
@@ -100,9 +100,8 @@ class BatchMemory:
         self.keep_logits = np.empty(c.logit_rows, np.bool_)
         self.slots = [np.empty(c.tokens, np.int64) for _ in groups]
         self.tables = [np.empty(c.sequences * c.columns, np.int32) for _ in groups]
-        # A sequence has a whole tile less than one tile for its rest, so at most one more each.
-        tiles = c.tokens // QUERY_TILE + c.sequences
-        self.items = [np.empty((tiles * g.num_kv_heads, 4), np.int32) for g in groups]
+        most = [most_attention_items(c.tokens, c.sequences, g.num_kv_heads) for g in groups]
+        self.items = [np.empty((count, ITEM_WORDS), np.int32) for count in most]
 
     def load(self, batch: Batch, header: NDArray[np.int64], threads: int) -> None:
         """Copy a batch in, and its numbers into the header."""
@@ -118,9 +117,14 @@ class BatchMemory:
             self.slots[g][:tokens] = batch.slots[g]
             table = batch.block_tables[g]
             self.tables[g][: table.size] = table.reshape(-1)
-            items = work_items(batch.query_start, group.num_kv_heads)
-            self.items[g][: len(items)] = items
-            header[attention_items_word(g)] = len(items)
+            header[attention_items_word(g)] = attention_items(
+                batch.query_start,
+                batch.positions,
+                group.num_kv_heads,
+                group.window,
+                threads,
+                self.items[g],
+            )
             header[table_stride_word(g)] = table.shape[1]
 
 
@@ -130,23 +134,3 @@ def _shares(rows: int, threads: int) -> tuple[int, int]:
         return max(1, rows), min(1, rows)
     an_item = -(-rows // (_ITEMS_A_THREAD * threads))
     return an_item, -(-rows // an_item)
-
-
-def work_items(query_start: NDArray[np.int32], num_kv_heads: int) -> NDArray[np.int32]:
-    """Cut attention into work items: int32 [items, 4] of sequence, K/V head, first token, end.
-
-    The last queries of a sequence come first: they see the most keys, and long items at the end
-    would leave threads idle.
-
-    Args:
-        query_start: int32 [S + 1], see `Batch`.
-        num_kv_heads: K/V heads of the layers.
-    """
-    starts = query_start.tolist()
-    tiles = [
-        (sequence, first, min(first + QUERY_TILE, end))
-        for sequence, (start, end) in enumerate(pairwise(starts))
-        for first in range(start, end, QUERY_TILE)
-    ]
-    items = [(s, head, first, end) for s, first, end in tiles for head in range(num_kv_heads)]
-    return np.array(items[::-1], np.int32)

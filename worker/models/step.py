@@ -7,11 +7,13 @@ that will hold the result; nothing is computed while a model is recorded.
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kvpool import KVCache, LayerGroup
-from worker.kernels.attention import attention_arguments, attention_scratch, attention_task
+from worker.kernels.attention import attention_task
+from worker.kernels.attention_arguments import (
+    AttentionScratch,
+    attention_arguments,
+    attention_scratch,
+)
 from worker.kernels.gated_activation import Activation, activation_task, factors
 from worker.kernels.native import Native, address_of, real_word
 from worker.kernels.norm_task import add_task, norm_task, quantize_task
@@ -68,7 +70,7 @@ class Step:
         self._rotaries = rotaries
         self._first_rotary = FIRST_GROUP + GROUP_WORDS * len(groups)
         self.program = Program(team, stages, self._first_rotary + 2 * len(rotaries))
-        self._scratch: dict[tuple[int, int, int], NDArray[np.uint8]] = {}
+        self._scratch: dict[tuple[int, int, int], AttentionScratch] = {}
         self.threads = team.threads
         self._kv = kv
         self._team = team
@@ -230,7 +232,7 @@ class Step:
     def _tables_word(self, rotary: RotaryEmbedding) -> int:
         return self._first_rotary + 2 * self._rotaries.index(rotary)
 
-    def _attention_scratch(self, heads: int, group: LayerGroup) -> NDArray[np.uint8]:
+    def _attention_scratch(self, heads: int, group: LayerGroup) -> AttentionScratch:
         key = heads, group.num_kv_heads, group.head_dim
         if key not in self._scratch:
             self._scratch[key] = attention_scratch(self.threads, *key)

@@ -12,7 +12,9 @@ from gguf.constants import GGML_QUANT_SIZES
 from gguf.constants import GGMLQuantizationType as QType
 
 from worker.kernels.argmax import best_token
-from worker.kernels.attention import QUERY_TILE, attention
+from worker.kernels.attention import ITEM_WORDS
+from worker.kernels.attention_arguments import attention
+from worker.kernels.attention_items import attention_items, most_attention_items
 from worker.kernels.dequantize import KERNELS
 from worker.kernels.gated_activation import gated_activation
 from worker.kernels.jit import kernel
@@ -216,13 +218,12 @@ def _attention(
     heads = kv_heads * group
     qkv = floats(seed + 1, sum(fed), (heads + 2 * kv_heads) * head_dim, reach=4.0)
     out = np.zeros((sum(fed), heads * head_dim), np.float32)
-    spans = [(0, at, min(at + QUERY_TILE, fed[0])) for at in range(0, fed[0], QUERY_TILE)]
-    spans.append((1, fed[0], sum(fed)))
-    items = [(s, head, first, end) for s, first, end in spans for head in range(kv_heads)]
+    places, starts = np.concatenate(positions).astype(np.int32), np.cumsum([0, *fed], dtype="i4")
+    items = np.zeros((most_attention_items(sum(fed), 2, kv_heads), ITEM_WORDS), np.int32)
+    items = items[: attention_items(starts, places, kv_heads, window, 1, items)]
     attention(
         qkv, np.ascontiguousarray(keys, dtype), floats(seed + 3, *pool).astype(dtype), out, table,
-        np.concatenate(positions).astype(np.int32), np.array(items, np.int32), window,
-        0.25, cap,
+        places, items, window, 0.25, cap,
     )  # fmt: skip
     return [out]
 

@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 
 from tests.worker.kernels import naive
-from worker.kernels.attention import (
-    QUERY_TILE,
-    attention,
-    attention_arguments,
-    attention_scratch,
-    attention_task,
-)
+from worker.kernels.attention import ITEM_WORDS, QUERY_TILE, attention_task
+from worker.kernels.attention_arguments import attention, attention_arguments, attention_scratch
+from worker.kernels.attention_items import attention_items, most_attention_items
 from worker.kernels.native import address_of
 from worker.kernels.task_arguments import run_items
-from worker.models.batch_memory import work_items
 
 BOTH = pytest.mark.parametrize("dtype", ["float32", "float16"])
 
@@ -45,7 +40,7 @@ class _Paged:
                 self.values[block, :, offset] = values[position]
             self.sequences.append((queries, keys.astype("f4"), values.astype("f4")))
 
-    def batch(self, spans):
+    def batch(self, spans, window=None, threads=1):
         """qkv, positions and work items of (sequence, first, last position) spans."""
         tokens = sum(last - first for _, first, last in spans)
         qkv = np.full((tokens, (self.heads + 2 * self.kv_heads) * self.dim), np.nan, np.float32)
@@ -53,11 +48,15 @@ class _Paged:
         qkv[:, : self.heads * self.dim] = np.concatenate(queries).reshape(tokens, -1)
         positions = np.concatenate([np.arange(a, b) for _, a, b in spans]).astype(np.int32)
         starts = np.cumsum([0] + [b - a for _, a, b in spans]).astype(np.int32)
-        return qkv, positions, work_items(starts, self.kv_heads)
+        items = np.zeros(
+            (most_attention_items(tokens, len(spans), self.kv_heads), ITEM_WORDS), "i4"
+        )
+        count = attention_items(starts, positions, self.kv_heads, window, threads, items)
+        return qkv, positions, items[:count]
 
     def run(self, spans, window=None, cap=None):
         """Attention of spans in one batch: [T, heads * dim]."""
-        qkv, positions, items = self.batch(spans)
+        qkv, positions, items = self.batch(spans, window)
         out = np.full((len(qkv), self.heads * self.dim), np.nan, np.float32)
         table = self.table[[s for s, _, _ in spans]]
         attention(
@@ -187,7 +186,7 @@ def test_threads_change_no_bit(dtype):
     out = np.full((len(qkv), paged.heads * paged.dim + 3), 7, np.float32)
     header = np.array([0, paged.table.shape[1]], np.int64)
     scratch = attention_scratch(2, paged.heads, paged.kv_heads, paged.dim)
-    scratch[:] = 255  # float32 NaN
+    scratch.threads[:] = 255  # float32 NaN
     arguments = attention_arguments(
         wide, paged.keys, paged.values, out, paged.table, positions, items, scratch,
         heads=paged.heads, table_stride_word=1, window=None, scale=paged.dim**-0.5, cap=None,
@@ -212,9 +211,8 @@ def test_items_may_have_fewer_queries_than_a_tile():
     qkv, positions, _ = paged.batch([(0, 0, 60)])
     whole = paged.run([(0, 0, 60)])
     for size in (3, 7, QUERY_TILE):
-        items = np.array(
-            [(0, 0, first, min(first + size, 60)) for first in range(0, 60, size)], np.int32
-        )
+        cuts = [(0, 0, first, min(first + size, 60), 0, 1, 0) for first in range(0, 60, size)]
+        items = np.array(cuts, np.int32)
         out = np.zeros_like(whole)
         attention(
             qkv, paged.keys, paged.values, out, paged.table, positions, items, None, 16**-0.5, None
@@ -233,7 +231,63 @@ def test_run_items_takes_the_items_asked_for():
         heads=1, table_stride_word=0, window=None, scale=0.25, cap=None,
     )  # fmt: skip
     run_items(attention_task.address, address_of(header), address_of(arguments), 1, 2)
-    assert np.array_equal(np.arange(16, 32), np.flatnonzero(out.any(1)))
+    _, _, first, end, *_ = items[1]
+    assert np.array_equal(np.arange(first, end), np.flatnonzero(out.any(1)))
+
+
+@BOTH
+@pytest.mark.parametrize("window", [None, 2000])
+def test_ranges_as_items_of_their_own_change_no_bit(window, dtype):
+    """Handed in in any order, by two threads; twice, since counters must be ready again."""
+    paged = _Paged([3500, 1500], 6, 2, 32, 16, dtype)
+    spans = [(0, 3499, 3500), (1, 1499, 1500)]
+    qkv, positions, items = paged.batch(spans, window, threads=16)
+    assert (items[:, 5] > 1).sum() == len(items) == 2 * ((3 if window else 4) + 2)
+    out = np.zeros((2, paged.heads * paged.dim), np.float32)
+    header = np.array([paged.table.shape[1]], np.int64)
+    scratch = attention_scratch(2, paged.heads, paged.kv_heads, paged.dim)
+    arguments = attention_arguments(
+        qkv, paged.keys, paged.values, out, paged.table, positions, items, scratch,
+        heads=paged.heads, table_stride_word=0, window=window, scale=paged.dim**-0.5, cap=None,
+    )  # fmt: skip
+    expected = paged.run(spans, window)
+    for order in (range(len(items)), range(len(items))[::-1]):
+        out[:] = 0
+        for number, item in enumerate(order):
+            attention_task(address_of(header), address_of(arguments), item, number % 2)
+        assert np.array_equal(expected, out)
+    assert (items.shape[1],) == (ITEM_WORDS,)
+
+
+def test_threads_that_hand_in_parts_at_the_same_time_lose_none():
+    """Two threads race for the items again and again: the last to hand in sees all others'."""
+    paged = _Paged([4096], 2, 1, 16, 16)
+    qkv, positions, items = paged.batch([(0, 4095, 4096)], threads=4)
+    expected = paged.run([(0, 4095, 4096)])
+    outs = np.zeros((300, *expected.shape), np.float32)
+    header = np.array([paged.table.shape[1]], np.int64)
+    scratch = attention_scratch(2, paged.heads, paged.kv_heads, paged.dim)
+    arguments = [
+        attention_arguments(
+            qkv, paged.keys, paged.values, out, paged.table, positions, items, scratch,
+            heads=2, table_stride_word=0, window=None, scale=paged.dim**-0.5, cap=None,
+        )
+        for out in outs
+    ]  # fmt: skip
+    barrier = threading.Barrier(2)
+
+    def take(thread):
+        for words in arguments:
+            barrier.wait()
+            for item in range(thread, len(items), 2):
+                attention_task(address_of(header), address_of(words), item, thread)
+
+    threads = [threading.Thread(target=take, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(expected, out) for out in outs)
 
 
 @BOTH

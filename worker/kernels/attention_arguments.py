@@ -1,0 +1,191 @@
+"""What `attention_task` is given: its arguments, checked once, and its scratch memory."""
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .attention import ITEM_WORDS, MOST_PARTS, QUERY_TILE, attention_task
+from .attention_tiles import MOST_ROWS, SPAN, lanes, score_tile, value_tile
+from .native import address_of, real_word
+from .task_arguments import KVDtype, kv_dtype, rows_at, run_items
+
+_LINE = 64  # bytes of a cache line
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionScratch:
+    """Memory of `attention_task` between its items, the same for all layers of a shape.
+
+    Attributes:
+        threads: uint8 [threads, bytes].
+        parts: uint8 [MOST_PARTS, bytes], 0 where no part was handed in; memory that is never
+            written takes none of the machine's.
+    """
+
+    threads: NDArray[np.uint8]
+    parts: NDArray[np.uint8]
+
+
+def attention_scratch(threads: int, heads: int, kv_heads: int, head_dim: int) -> AttentionScratch:
+    """Scratch memory for so many threads."""
+    group = heads // kv_heads
+    *_offsets, size = _scratch_offsets(group, head_dim)
+    part = _part_bytes(group, head_dim)
+    return AttentionScratch(
+        np.empty((threads, size), np.uint8), np.zeros((MOST_PARTS, part), np.uint8)
+    )
+
+
+def attention_arguments(
+    qkv: NDArray[np.float32],
+    keys: NDArray[Any],
+    values: NDArray[Any],
+    out: NDArray[np.float32],
+    table: NDArray[np.int32],
+    positions: NDArray[np.int32],
+    items: NDArray[np.int32],
+    scratch: AttentionScratch,
+    *,
+    heads: int,
+    table_stride_word: int,
+    window: int | None,
+    scale: float,
+    cap: float | None,
+) -> NDArray[np.int64]:
+    """The words that `attention_task` reads; the arrays must live and stay where they are.
+
+    The header's word `table_stride_word` says at run time how many columns lie between two rows
+    of the table; the extents of the other arrays are not looked at then.
+
+    Args:
+        qkv: [tokens, columns] float32, rows contiguous; a row starts with the query heads.
+        keys: [blocks, kv_heads, head_dim, block_size] float32 or float16, C-contiguous: one layer
+            of the pool, the batch's own keys already in it.
+        values: [blocks, kv_heads, block_size, head_dim], of the same type.
+        out: [tokens, columns] float32, rows contiguous; the items' parts of its first
+            heads * head_dim columns are written.
+        table: int32, C-contiguous: the pool block that holds key block j of a sequence.
+        positions: [tokens] int32, ascending by one within an item.
+        items: [items, ITEM_WORDS] int32: sequence; K/V head; first token; token to stop before, of
+            at most QUERY_TILE; and, where a token's ranges are spread over several items, which
+            of these parts it is (part i is the i-th range that the token sees), how many there
+            are (1: all ranges in this item) and the first one's row of `AttentionScratch.parts`.
+        scratch: from `attention_scratch`.
+        heads: query heads.
+        table_stride_word: index of a header word.
+        window: a query sees itself and the window - 1 positions before it; None: all before it.
+        scale: factor on query-key products.
+        cap: soft cap of the scaled products; None: none.
+    """
+    _blocks, kv_heads, block_size, head_dim = values.shape
+    assert keys.shape == (*values.shape[:2], head_dim, block_size), (keys.shape, values.shape)
+    assert keys.dtype == values.dtype, (keys.dtype, values.dtype)
+    assert heads % kv_heads == 0, (heads, kv_heads)
+    assert items.shape[1:] == (ITEM_WORDS,), items.shape
+    assert {table.dtype, positions.dtype, items.dtype} == {np.dtype(np.int32)}, "not int32"
+    group = heads // kv_heads
+    *offsets, size = _scratch_offsets(group, head_dim)
+    assert scratch.threads.shape[1] >= size, (scratch.threads.shape, size)
+    part_bytes = _part_bytes(group, head_dim)
+    assert scratch.parts.shape == (MOST_PARTS, part_bytes), (scratch.parts.shape, part_bytes)
+    panel_heads, panel_tokens = _panel(group)
+    words = [
+        *rows_at(qkv, heads * head_dim),
+        address_of(keys),
+        address_of(values),
+        *rows_at(out, heads * head_dim),
+        address_of(table),
+        table_stride_word,
+        address_of(positions),
+        address_of(items),
+        kv_heads,
+        block_size,
+        head_dim,
+        _columns(head_dim),
+        group,
+        panel_heads,
+        panel_tokens,
+        window or 0,
+        real_word(scale),
+        real_word(cap or 0.0),
+        int(keys.dtype == np.float16),
+        *_tiles(kv_dtype(keys), panel_heads),
+        *_tiles("float32", panel_heads),
+        *_tiles("float32", panel_heads * panel_tokens),
+        address_of(scratch.threads),
+        scratch.threads.strides[0],
+        address_of(scratch.parts),
+        part_bytes,
+        *offsets,
+    ]
+    return np.array(words, np.int64)
+
+
+def _tiles(dtype: KVDtype, rows: int) -> tuple[int, int]:
+    """Addresses of the tiles of Q K^T and P V."""
+    return score_tile(dtype, rows).address, value_tile(dtype, rows).address
+
+
+def _panel(group: int) -> tuple[int, int]:
+    """Query heads and tokens of a panel: all heads of a K/V head if they fit, else equal shares."""
+    heads = max(n for n in range(1, MOST_ROWS + 1) if group % n == 0)
+    return heads, MOST_ROWS // heads if heads == group else 1
+
+
+def _columns(head_dim: int) -> int:
+    """Columns of a row of sums: whole vectors."""
+    return -(-head_dim // lanes()) * lanes()
+
+
+def _part_bytes(group: int, head_dim: int) -> int:
+    """Bytes of what a part hands in: a counter in a line of its own, states and sums of a token."""
+    return _lines(_LINE + group * (8 + 4 * _columns(head_dim)))
+
+
+def _lines(size: int) -> int:
+    """Bytes of whole cache lines."""
+    return -(-size // _LINE) * _LINE
+
+
+def _scratch_offsets(group: int, head_dim: int) -> list[int]:
+    """Where the parts of a thread's scratch memory begin (BASES on), and where the last ends."""
+    rows, columns = QUERY_TILE * group, _columns(head_dim)
+    state, sums = 8 * rows, 4 * rows * columns
+    sizes = (
+        2 * 8 * (SPAN // lanes()),
+        8 * rows,
+        4 * SPAN * MOST_ROWS,
+        *(state, sums) * 2,
+        4 * SPAN * head_dim,
+        4 * SPAN * columns,
+    )
+    return list(accumulate(map(_lines, sizes), initial=0))
+
+
+def attention(
+    qkv: NDArray[np.float32],
+    keys: NDArray[Any],
+    values: NDArray[Any],
+    out: NDArray[np.float32],
+    table: NDArray[np.int32],
+    positions: NDArray[np.int32],
+    items: NDArray[np.int32],
+    window: int | None,
+    scale: float,
+    cap: float | None,
+) -> None:
+    """Attend from the queries of some work items; see `attention_arguments` for the arrays.
+
+    out has heads * head_dim columns, and `table` as many as it has.
+    """
+    heads, kv_heads, head_dim = out.shape[1] // values.shape[3], values.shape[1], values.shape[3]
+    scratch = attention_scratch(1, heads, kv_heads, head_dim)
+    header = np.array([table.shape[1]], np.int64)
+    arguments = attention_arguments(
+        qkv, keys, values, out, table, positions, items, scratch, heads=heads,
+        table_stride_word=0, window=window, scale=scale, cap=cap,
+    )  # fmt: skip
+    run_items(attention_task.address, address_of(header), address_of(arguments), 0, len(items))
