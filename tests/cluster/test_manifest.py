@@ -38,7 +38,7 @@ SETTINGS = {
     "max_model_len": {"engine": EngineConfig(max_model_len=9)},
     "kv_pool_bytes": {"engine": EngineConfig(kv_pool_bytes=1 << 20)},
     "kv_pool_tokens": {"engine": EngineConfig(kv_pool_tokens=99)},
-    "kv_dtype": {"engine": EngineConfig(kv_dtype="float16")},
+    "kv_dtype": {"engine": EngineConfig(kv_dtype="float32")},
     "output_columns": {"cluster": ClusterConfig(output_columns=["logprobs"])},
     "output_prefix": {"cluster": ClusterConfig(output_prefix="x_")},
 }
