@@ -16,12 +16,15 @@ _log = logging.getLogger(__name__)
 NOTICE_AFTER_S = 3.0
 """How long a wait goes on without a word."""
 
+_told: set[Path] = set()
+"""Locks whose wait was told; one is told once a process, however often it is taken."""
+
 
 @contextmanager
 def file_lock(path: Path, purpose: str = "to be alone") -> Iterator[None]:
     """Hold the lock file exclusively; waits for the process that holds it.
 
-    A wait of some seconds is told once, with the process and its purpose (``to ...``).
+    The first wait of some seconds is told, with the process and its purpose (``to ...``).
 
     The system lets go of the lock when its holder ends in whatever way, so a file left behind
     blocks nobody. The file stays: removing it would let two processes lock different files of
@@ -51,6 +54,9 @@ def _wait(file: IO[bytes], path: Path, purpose: str) -> None:
 
 
 def _tell(path: Path, purpose: str) -> None:
+    if path in _told:
+        return
+    _told.add(path)
     holder = path.read_text(errors="replace")
     process = f"process {holder}" if holder else "another process"
     _log.warning("waiting for %s, which holds %s %s", process, path, purpose)

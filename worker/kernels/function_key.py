@@ -32,10 +32,16 @@ def _words(function: Callable[..., Any]) -> Iterator[str]:
     code = function.__code__
     yield f"{function.__module__}.{function.__qualname__}:{code.co_firstlineno}"
     if not function.__module__.startswith(f"{_KERNEL_PACKAGE}."):
-        yield Path(code.co_filename).read_text()
+        yield _source(code)
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         yield name
         yield from _value_words(cell.cell_contents, f"{function.__qualname__}: {name}")
+
+
+def _source(code: types.CodeType) -> str:
+    """The file of a function, or what there is of one that was typed in."""
+    file = Path(code.co_filename)
+    return file.read_text() if file.is_file() else repr((code.co_code, code.co_consts))
 
 
 def _value_words(value: object, place: str) -> Iterator[str]:

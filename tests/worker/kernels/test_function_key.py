@@ -59,3 +59,10 @@ def test_other_things_in_a_closure_are_refused():
     """What has no lasting name would never be found again, or taken for something else."""
     with pytest.raises(TypeError, match=r"multiply: value\[1\] is a list"):
         function_key(_make((1, [2])))
+
+
+def test_functions_that_no_file_holds_are_named_by_their_code():
+    """As in an interactive session; equal code has one name."""
+    typed = [eval(f"lambda: {value}", {"__name__": "typed.in"}) for value in (1, 1, 2)]
+    names = [function_key(function) for function in typed]
+    assert (True, False) == (names[0] == names[1], names[1] == names[2])
