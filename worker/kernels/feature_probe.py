@@ -64,6 +64,8 @@ def best_instruction_set() -> InstructionSet:
 @cache
 def available_instruction_sets() -> tuple[InstructionSet, ...]:
     """Give all that may be compiled in this process, the best ones first."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     cpu = llvm.get_host_cpu_name() if config.CPU_NAME is None else config.CPU_NAME
     features = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
     return instruction_sets_of(llvm.get_process_triple(), cpu, features)

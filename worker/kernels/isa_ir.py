@@ -135,6 +135,31 @@ def loop(
     return results
 
 
+def loop_until(
+    builder: ir.IRBuilder,
+    end: Value,
+    state: list[Value],
+    body: Callable[[list[Value]], list[Value]],
+) -> None:
+    """Do ``state = body(state)`` until its first value, a pointer, is `end`; at least once.
+
+    LLVM does not see how often that is, and so does not unroll the loop.
+    """
+    before = builder.block
+    turn = builder.append_basic_block("turn")
+    builder.branch(turn)
+    builder.position_at_end(turn)
+    variables = [builder.phi(value.type) for value in state]
+    results = body(variables)
+    last = builder.block
+    after = builder.append_basic_block("after")
+    builder.cbranch(builder.icmp_unsigned("==", results[0], end), after, turn)
+    for variable, first, result in zip(variables, state, results, strict=True):
+        variable.add_incoming(first, before)
+        variable.add_incoming(result, last)
+    builder.position_at_end(after)
+
+
 def fixed(builder: ir.IRBuilder, value: Value, register: str) -> Value:
     """Have a value computed here and now, before all that is loaded further down.
 

@@ -7,7 +7,7 @@ loop, each with its sums in the result's memory.
 from llvmlite import ir
 
 from .isa import QUADS
-from .isa_ir import INT64, Value, at, constant, fixed, load, loop, store, times
+from .isa_ir import INT64, Value, at, constant, load, loop, loop_until, store, times
 from .tile_frame import Tile
 from .tile_scales import SCHEMES, Column
 from .tile_walk import WeightBlock, WeightWalk
@@ -56,15 +56,14 @@ class WideTile(Tile):
             for halves, scales in zip(block.halves, block.scales, strict=True)
         ]
 
-        def turn(index: Value, state: list[Value]) -> list[Value]:
+        def turn(state: list[Value]) -> list[Value]:
             x, out = state
             self._write_column(operands, factors, Column(isa, x), out)
             return [at(b, x, self._x_stride), at(b, out, self._out_stride)]
 
         x = at(b, self._x, times(b, block.index, Column.BYTES))
-        # LLVM, if it knew the count, would unroll the loop.
-        count = fixed(b, ir.Constant(INT64, self._columns), "r")
-        loop(b, count, [x, out], turn)
+        end = at(b, x, times(b, self._x_stride, self._columns))
+        loop_until(b, end, [x, out], turn)
 
     def _write_column(
         self,
