@@ -143,8 +143,10 @@ def _products(qtype: GGMLQuantizationType, threads: int) -> Iterator[Product]:
 
 
 def _dequantisations(qtype: GGMLQuantizationType, threads: int) -> Iterator[Dequantisation]:
-    _say(f"dequantisation of {qtype.name}", threads)
-    yield from measure_dequantisation(qtype, _shapes(qtype), threads)
+    """Dequantisation of a type; none for F32, which the gguf package hands out as it is."""
+    if qtype != GGMLQuantizationType.F32:
+        _say(f"dequantisation of {qtype.name}", threads)
+        yield from measure_dequantisation(qtype, _shapes(qtype), threads)
 
 
 def _shapes(qtype: GGMLQuantizationType) -> list[tuple[int, int]]:

@@ -70,11 +70,12 @@ def test_random_rows_are_finite(qtype):
 
 
 def test_every_type_is_benched_by_default(quick, invoke):
-    """A product line for each packed type and a dequantisation line for each type, as JSON."""
+    """Products of each packed type, and dequantisation of each type that needs it, as JSON."""
     result = invoke("bench-kernels", "--threads", "1", "-o", "json")
     assert 0 == result.exit_code, result.stderr
     found = json.loads(result.stdout)
-    assert [q.name for q in sorted(SUPPORTED_TYPES)] == [d["type"] for d in found["dequantisation"]]
+    quantised = [qtype.name for qtype in sorted(SUPPORTED_TYPES - {QType.F32})]
+    assert quantised == [each["type"] for each in found["dequantisation"]]
     places = [(product["type"], product["tokens"]) for product in found["products"]]
     assert [(qtype.name, n) for qtype in PACKED for n in (1, 4, 16, 64)] == places
     for each in found["dequantisation"]:
