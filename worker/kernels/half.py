@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from .feature_probe import best_instruction_set
+from .isa_half import widened_bits
 from .isa_ir import FLOAT, HALF, INT16, INT32, Value, constant, load, vector
 from .isa_pairs import Generic
 
-_SIGN = 0x8000
 _INFINITY = 0x7C00
-_SMALLEST_NORMAL = 0x0400
 
 
 def has_half_instructions() -> bool:
@@ -63,7 +62,7 @@ def widened(builder: ir.IRBuilder, halves: Value, has_instructions: bool) -> Val
     if has_instructions:
         values = builder.bitcast(halves, vector(HALF, halves.type.count))
         return builder.fpext(values, vector(FLOAT, halves.type.count))
-    return _widened_bits(builder, halves)
+    return widened_bits(builder, halves)
 
 
 def narrowed(builder: ir.IRBuilder, floats: Value, has_instructions: bool) -> Value:
@@ -73,26 +72,6 @@ def narrowed(builder: ir.IRBuilder, floats: Value, has_instructions: bool) -> Va
         halves = builder.fptrunc(floats, vector(HALF, floats.type.count))
         return builder.bitcast(halves, words)
     return builder.trunc(_narrowed_bits(builder, floats), words)
-
-
-def _widened_bits(builder: ir.IRBuilder, halves: Value) -> Value:
-    integers = vector(INT32, halves.type.count)
-    floats = vector(FLOAT, halves.type.count)
-    bits = builder.zext(halves, integers)
-    sign = builder.shl(builder.and_(bits, constant(integers, _SIGN)), constant(integers, 16))
-    magnitude = builder.and_(bits, constant(integers, _SIGN - 1))
-    # float32 has an exponent bias larger by 112; infinity and NaN need as much again.
-    is_finite = builder.icmp_unsigned("<", magnitude, constant(integers, _INFINITY))
-    bias = builder.select(is_finite, constant(integers, 112 << 23), constant(integers, 224 << 23))
-    normal = builder.add(builder.shl(magnitude, constant(integers, 13)), bias)
-    # An instruction makes a signalling NaN a quiet one.
-    is_nan = builder.icmp_unsigned(">", magnitude, constant(integers, _INFINITY))
-    quiet = builder.select(is_nan, constant(integers, 1 << 22), constant(integers, 0))
-    # Zeros and subnormals are multiples of 2^-24, all of them normal in float32.
-    small = builder.fmul(builder.sitofp(magnitude, floats), constant(floats, 2.0**-24))
-    is_small = builder.icmp_unsigned("<", magnitude, constant(integers, _SMALLEST_NORMAL))
-    chosen = builder.select(is_small, builder.bitcast(small, integers), builder.or_(normal, quiet))
-    return builder.bitcast(builder.or_(sign, chosen), floats)
 
 
 def _narrowed_bits(builder: ir.IRBuilder, floats: Value) -> Value:

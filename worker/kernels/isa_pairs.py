@@ -5,7 +5,8 @@ from abc import abstractmethod
 from llvmlite import ir
 
 from .isa import LARGEST_ACTIVATION, CodeRange, InstructionSet, Sums
-from .isa_ir import INT1, INT16, Value, call, constant, load, to_float, vector
+from .isa_half import widened_bits
+from .isa_ir import INT1, INT16, Value, call, constant, load, vector
 
 
 class _PairSums(Sums):
@@ -135,21 +136,5 @@ class Generic(PairInstructionSet):
         return builder.add(even, builder.ashr(integers, sixteen))
 
     def halves(self, builder: ir.IRBuilder, base: Value) -> Value:
-        """In integer arithmetic: not every CPU and libc has an instruction or a routine."""
-        halves = load(builder, base, vector(INT16, self.rows), 2)
-        bits = builder.zext(halves, self.integers)
-        sign = builder.shl(
-            builder.and_(bits, constant(self.integers, 0x8000)), constant(self.integers, 16)
-        )
-        magnitude = builder.and_(bits, constant(self.integers, 0x7FFF))
-        # float32 has an exponent bias larger by 112; infinity and NaN need as much again.
-        is_finite = builder.icmp_unsigned("<", magnitude, constant(self.integers, 0x7C00))
-        bias = builder.select(
-            is_finite, constant(self.integers, 112 << 23), constant(self.integers, 224 << 23)
-        )
-        normal = builder.add(builder.shl(magnitude, constant(self.integers, 13)), bias)
-        # Zeros and subnormals are multiples of 2^-24, all of them normal in float32.
-        small = builder.fmul(to_float(builder, magnitude), constant(self.floats, 2.0**-24))
-        is_small = builder.icmp_unsigned("<", magnitude, constant(self.integers, 0x0400))
-        chosen = builder.select(is_small, builder.bitcast(small, self.integers), normal)
-        return builder.bitcast(builder.or_(sign, chosen), self.floats)
+        """Load float16 numbers as float32, in integer arithmetic."""
+        return widened_bits(builder, load(builder, base, vector(INT16, self.rows), 2))
