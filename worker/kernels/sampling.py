@@ -1,23 +1,20 @@
 """Kernels of the sampler: the token that a row's draw falls on.
 
-Weights, their sums and their order are the same on every machine (see `vector64` and `selection`),
-and so is the token. Bounds that only decide how many tokens are looked at may differ.
+Weights, their sums and their order are the same on every machine, and so is the token. Estimates
+only decide how much is looked at.
 """
-
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .estimate import DOUBT, can_estimate, estimate_weights
 from .jit import kernel
-from .scratch import BLOCK, GROUP, Scratch
-from .selection import find_maxima, first_equal, gather, largest, logit_of, sort, token_of
-from .vector64 import add_halves, four_lanes, no_sums, weight, weights8
+from .nucleus import likeliest_until, nucleus_size, weigh
+from .scratch import BLOCK, Scratch
+from .selection import find_maxima, first_equal, largest, token_of
+from .weights import Weighing, sum_weights, weight_of
 
 NO_TOKEN = -1
-_FIRST_NUCLEUS = 64  # tokens that make the nucleus of most rows
-_SAMPLED_GROUPS = 256  # groups that the tail of a row is estimated from
-_DEPTHS = 1024  # steps in which the tail of a row is counted; at most COUNTERS
 
 
 @kernel
@@ -49,17 +46,16 @@ def choose(
         return NO_TOKEN
     if temperature == 0:
         return first_equal(row, scratch.maxima, greatest)
-    top = np.float64(greatest)
+    how = Weighing(np.float64(greatest), temperature, min_p)
+    if top_p == 1 and not 0 < top_k < row.size:
+        return _draw_from_all(row, how, draw, scratch)
     if 0 < top_k < row.size:
         count = largest(row, top_k, scratch)
-        mass = top_p * _weigh(count, top, temperature, min_p, scratch)
+        mass = top_p * weigh(count, how, scratch)
+        size = nucleus_size(count, mass, mass, scratch)
     else:
-        total = sum_weights(row, top, temperature, min_p, scratch.prefixes)
-        if top_p == 1:
-            return _draw_from_all(row, top, temperature, min_p, total, draw, scratch.prefixes)
-        mass = top_p * total
-        count = likeliest_until(row, mass, total, top, temperature, min_p, scratch)
-    return _draw_from_nucleus(count, mass, draw, scratch)
+        size = _nucleus(row, how, top_p, scratch)
+    return _draw_from_nucleus(size, draw, scratch)
 
 
 @kernel
@@ -78,84 +74,91 @@ def likeliest(row: NDArray[np.float32], k: int, scratch: Scratch) -> tuple[float
     if k > 0:
         for i in range(largest(row, k, scratch)):
             scratch.candidates[i] = token_of(scratch.candidates[i])
-    return top, sum_weights(row, top, 1.0, 0.0, scratch.prefixes)
+    return top, sum_weights(row, Weighing(top, 1.0, 0.0), scratch)
 
 
 @kernel
-def sum_weights(
-    row: NDArray[np.float32],
-    top: float,
-    temperature: float,
-    min_p: float,
-    prefixes: NDArray[np.float64],
-) -> float:
-    """Sum of the weights of all tokens; `prefixes` receives it up to the end of each block.
-
-    Four sums side by side do not wait for each other; their order is fixed all the same.
-    Shapes: row [n], prefixes [n / BLOCK, rounded up, or more].
-    """
-    sums = no_sums()
-    whole = row.size // 8 * 8
-    for first in range(0, whole, BLOCK):
-        for i in range(first, min(first + BLOCK, whole), 8):
-            sums = add_halves(sums, weights8(row, i, top, temperature, min_p))
-        a, b, c, d = four_lanes(sums)
-        prefixes[first // BLOCK] = (a + b) + (c + d)
-    a, b, c, d = four_lanes(sums)
-    rest = whole
-    if row.size - rest >= 4:
-        a += weight(row[rest], top, temperature, min_p)
-        b += weight(row[rest + 1], top, temperature, min_p)
-        c += weight(row[rest + 2], top, temperature, min_p)
-        d += weight(row[rest + 3], top, temperature, min_p)
-        rest += 4
-    for i in range(rest, row.size):
-        a += weight(row[i], top, temperature, min_p)
-    total: float = (a + b) + (c + d)
-    prefixes[(row.size - 1) // BLOCK] = total
-    return total
+def _nucleus(row: NDArray[np.float32], how: Weighing, top_p: float, scratch: Scratch) -> int:
+    """Find the candidates whose weights reach a share of all; their number."""
+    low, high, total = _mass(row, how, top_p, scratch)
+    count = likeliest_until(row, high, total, how, scratch)
+    size = nucleus_size(count, low, high, scratch)
+    if size == 0 and low < high:
+        mass = top_p * sum_weights(row, how, scratch)
+        size = nucleus_size(count, mass, mass, scratch)
+    # Rounding may keep the weights of all tokens from reaching what they sum to.
+    return size if size > 0 else count
 
 
 @kernel
-def _draw_from_all(
+def _mass(
+    row: NDArray[np.float32], how: Weighing, top_p: float, scratch: Scratch
+) -> tuple[float, float, float]:
+    """Bounds of a share of all weights, equal if it had to be computed exactly; and their sum."""
+    if can_estimate(how):
+        total = estimate_weights(row, how, scratch)
+        low, high = top_p * (1 - DOUBT) * total, top_p * (1 + DOUBT) * total
+        if high < (1 - DOUBT) * total:
+            return low, high, total
+    total = sum_weights(row, how, scratch)
+    return top_p * total, top_p * total, total
+
+
+@kernel
+def _draw_from_all(row: NDArray[np.float32], how: Weighing, draw: float, scratch: Scratch) -> int:
+    """The first token whose running sum, added up from token 0, exceeds draw times the total."""
+    if can_estimate(how):
+        total = estimate_weights(row, how, scratch)
+        token = locate(row, how, total, DOUBT * total, draw, scratch)
+        if token != NO_TOKEN:
+            return token
+    total = sum_weights(row, how, scratch)
+    token = locate(row, how, total, 0.0, draw, scratch)
+    return token if token != NO_TOKEN else _walk(row, how, draw * total)
+
+
+@kernel
+def locate(
     row: NDArray[np.float32],
-    top: float,
-    temperature: float,
-    min_p: float,
+    how: Weighing,
     total: float,
+    doubt: float,
     draw: float,
-    prefixes: NDArray[np.float64],
+    scratch: Scratch,
 ) -> int:
-    """The first token whose running sum, added up from token 0, exceeds draw * total.
+    """The token of a draw from all, by way of the prefix sums; NO_TOKEN where they do not tell.
 
-    The sums of the blocks lead to the token's block. They were rounded otherwise than the running
-    sum: where that could make a difference, the running sum is taken.
+    Args:
+        row: float32 [n], no NaN.
+        how: the weights.
+        total: their sum.
+        doubt: how far total and prefixes may be off, but for rounding.
+        draw: in [0, 1).
+        scratch: with the prefixes.
     """
     target = draw * total
-    # Both sums are off by less than n roundings of 2**-53 times the total.
-    doubt = total * (2.0 * row.size + 2.0 * BLOCK) * 2.0**-53
+    # Prefixes and running sum are off by less than n roundings of 2**-53 times the total each.
+    slack = doubt + total * (2.0 * row.size + 2.0 * BLOCK) * 2.0**-53
     block = 0
-    while (block + 1) * BLOCK < row.size and prefixes[block] <= target:
+    while (block + 1) * BLOCK < row.size and scratch.prefixes[block] <= target:
         block += 1
-    running = prefixes[block - 1] if block > 0 else 0.0
+    running = scratch.prefixes[block - 1] if block > 0 else 0.0
     for token in range(block * BLOCK, min((block + 1) * BLOCK, row.size)):
         before = running
-        running += weight(row[token], top, temperature, min_p)
+        running += weight_of(row[token], how)
         if running > target:
-            if before + doubt <= target and running - doubt > target:
-                return token
-            break
-    return _walk(row, top, temperature, min_p, target)
+            surely_not_before = before + slack <= draw * (total - doubt)
+            surely_here = running - slack > draw * (total + doubt)
+            return token if surely_not_before and surely_here else NO_TOKEN
+    return NO_TOKEN
 
 
 @kernel
-def _walk(
-    row: NDArray[np.float32], top: float, temperature: float, min_p: float, target: float
-) -> int:
+def _walk(row: NDArray[np.float32], how: Weighing, target: float) -> int:
     """The first token whose running sum exceeds `target`, else the last with a weight."""
     running, last = 0.0, 0
     for token in range(row.size):
-        mass = weight(row[token], top, temperature, min_p)
+        mass = weight_of(row[token], how)
         if mass > 0:
             running += mass
             last = token
@@ -165,110 +168,12 @@ def _walk(
 
 
 @kernel
-def _weigh(count: int, top: float, temperature: float, min_p: float, scratch: Scratch) -> float:
-    """Write the weights of the first `count` candidates; their sum in their order."""
-    weights = scratch.weights
-    for i in range(count):
-        weights[i] = weight(logit_of(scratch.candidates[i]), top, temperature, min_p)
+def _draw_from_nucleus(size: int, draw: float, scratch: Scratch) -> int:
+    """Draw from the first `size` candidates by their weights."""
     total = 0.0
-    for i in range(count):
-        total += weights[i]
-    return total
-
-
-@kernel
-def likeliest_until(
-    row: NDArray[np.float32],
-    mass: float,
-    total: float,
-    top: float,
-    temperature: float,
-    min_p: float,
-    scratch: Scratch,
-) -> int:
-    """Candidates in order, with their weights: enough for these to reach `mass`, or all there are.
-
-    Most often a few are enough. If not, the tail of the row is estimated and left out.
-    """
-    count = largest(row, min(_FIRST_NUCLEUS, row.size), scratch)
-    if _weigh(count, top, temperature, min_p, scratch) >= mass:
-        return count
-    stride = max(1, scratch.maxima.size // _SAMPLED_GROUPS)
-    while True:
-        threshold = _tail(row, total - mass, np.float32(top), temperature, stride, scratch)
-        count = gather(row, threshold, scratch)
-        sort(count, scratch)
-        reached = _weigh(count, top, temperature, min_p, scratch)
-        if reached >= mass or count == row.size:
-            return count
-        stride = 1 if stride > 1 else 0
-
-
-@kernel
-def _tail(
-    row: NDArray[np.float32],
-    mass: float,
-    top: np.float32,
-    temperature: float,
-    stride: int,
-    scratch: Scratch,
-) -> np.float32:
-    """A logit below which the weights of all tokens together are likely less than `mass`.
-
-    Tokens of every stride-th group are counted by how far they lie below the top; each is taken
-    to weigh what the first of its step could. A stride of 0 gives minus infinity.
-    """
-    if stride == 0 or not mass > 0:
-        return np.float32(-np.inf)
-    # Below this depth even n tokens weigh less than a tenth of the mass.
-    depth = temperature * math.log(10 * row.size / mass)
-    counts = scratch.counters[:_DEPTHS]
-    _count_depths(row, top, np.float32(depth), stride, scratch.maxima, counts)
-    left, deepest = 0.8 * mass, _DEPTHS
-    while deepest > 0:
-        first = (deepest - 1) * depth / _DEPTHS
-        left -= stride * counts[deepest - 1] * math.exp(-first / temperature)
-        if left < 0:
-            break
-        deepest -= 1
-    return np.float32(top - deepest * depth / _DEPTHS)
-
-
-@kernel
-def _count_depths(
-    row: NDArray[np.float32],
-    top: np.float32,
-    depth: np.float32,
-    stride: int,
-    maxima: NDArray[np.float32],
-    counts: NDArray[np.int64],
-) -> None:
-    """Count tokens of every stride-th group by their depth below the top, in equal steps."""
-    counts[:] = 0
-    steps = np.float32(counts.size) / depth
-    places = np.empty(GROUP, np.int32)
-    for first in range(0, row.size, stride * GROUP):
-        if top - maxima[first // GROUP] < depth:
-            length = min(GROUP, row.size - first)
-            for i in range(length):
-                step = (top - row[first + i]) * steps
-                places[i] = np.int32(step if step < counts.size else counts.size)
-            for i in range(length):
-                if places[i] < counts.size:
-                    counts[places[i]] += 1
-
-
-@kernel
-def _draw_from_nucleus(count: int, mass: float, draw: float, scratch: Scratch) -> int:
-    """Draw from the first candidates whose weights reach `mass`, the one that does included."""
-    running, size = 0.0, 0
-    while size < count:
-        running += scratch.weights[size]
-        size += 1
-        if running >= mass:
-            break
-    chosen = pick(scratch.weights[:size], draw * running)
-    return token_of(scratch.candidates[chosen])
+    for i in range(size):
+        total += scratch.weights[i]
+    return token_of(scratch.candidates[pick(scratch.weights[:size], draw * total)])
 
 
 @kernel

@@ -21,6 +21,7 @@ from .scratch import GROUP, Scratch
 from .vector import greatest8, load8, max8
 
 _TOKEN_BITS = 31
+_RANK_BITS = 32
 _TOKEN_MASK = (1 << _TOKEN_BITS) - 1
 _HIGHEST = 0x7FFFFFFF  # bits of a float32 without its sign
 _FEW = 80  # candidates that are sorted by insertion
@@ -211,12 +212,13 @@ def sort(count: int, scratch: Scratch) -> None:
         return
     source, target = scratch.candidates, scratch.spare
     lowest, highest = _rank_bounds(source, count)
-    shift = 0
-    while (highest - lowest) >> shift > 0:
-        _sort_by_digit(source, target, count, lowest, shift, scratch.counters)
-        source, target = target, source
-        shift += _STEP_BITS
-    if shift // _STEP_BITS % 2 == 1:
+    swaps = 0
+    for shift in range(0, _RANK_BITS, _STEP_BITS):
+        if (highest - lowest) >> shift > 0:
+            _sort_by_digit(source, target, count, lowest, shift, scratch.counters)
+            source, target = target, source
+            swaps += 1
+    if swaps % 2 == 1:
         for i in range(count):
             target[i] = source[i]
 

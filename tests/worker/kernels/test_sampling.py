@@ -6,36 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worker.engine.naive_sampler import drawn, in_order, picked, total_of, weights_of
-from worker.kernels.sampling import (
-    NO_TOKEN,
-    choose,
-    likeliest,
-    likeliest_until,
-    pick,
-    sum_weights,
-)
-from worker.kernels.scratch import BLOCK, GROUP, make_scratch
-from worker.kernels.selection import find_maxima, token_of
-
-SIZES = [1, 3, 4, 7, 8, 12, 15, 511, 512, 513, 516, 1023, 1024, 3001]
+from worker.kernels.sampling import NO_TOKEN, choose, likeliest, locate, pick
+from worker.kernels.scratch import GROUP, make_scratch
+from worker.kernels.selection import find_maxima
+from worker.kernels.weights import Weighing, sum_weights
 
 
 def chosen(row, temperature, min_p, top_k, top_p, draw):
     """The token that the kernel chooses."""
     return choose(row, temperature, min_p, top_k, top_p, draw, make_scratch(row.size))
-
-
-@pytest.mark.parametrize("temperature", [0.1, 1.0, 7.0])
-@pytest.mark.parametrize("size", SIZES)
-def test_sums_of_weights_equal_the_naive_one(size, temperature):
-    """Bit for bit, and up to the end of each block nearly so."""
-    row = np.random.default_rng(size).normal(0, 5, size).astype(np.float32)
-    prefixes = np.full(-(-size // BLOCK), np.nan)
-    total = sum_weights(row, float(row.max()), temperature, 1e-4, prefixes)
-    weights = weights_of(row, temperature, 1e-4)
-    assert total_of(weights) == total
-    ends = [min(end, size) for end in range(BLOCK, size + BLOCK, BLOCK)]
-    np.testing.assert_allclose(prefixes, np.cumsum(weights)[np.array(ends) - 1], rtol=1e-13)
 
 
 @settings(deadline=None)
@@ -67,14 +46,43 @@ def test_draws_that_fall_between_two_tokens(size):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("size", [513, 3000])
 def test_draws_near_a_running_sum_equal_the_naive_ones(size, seed):
-    """A few roundings before and behind the end of a token's weight, for many tokens."""
+    """Before and behind a token's border, by a few roundings or by what an estimate doubts."""
     row = np.random.default_rng(seed).normal(0, 2, size).astype(np.float32)
     weights = weights_of(row, 1.0, 0.0)
     total, running = total_of(weights), np.cumsum(weights)
     for token in range(size // 2, size, 7):
-        for ulps in range(-3, 4):
+        for ulps in (-1e11, -1e9, -3, -2, -1, 0, 1, 2, 3, 1e9, 1e11):
             draw = min(float(running[token]) / total * (1 + ulps * 2.0**-52), 1 - 2.0**-53)
             assert picked(weights, draw * total) == chosen(row, 1.0, 0.0, 0, 1.0, draw)
+
+
+@pytest.mark.parametrize("doubt", [0.0, 1e-5])
+def test_prefix_sums_locate_the_token_where_they_tell(doubt):
+    """The right token, or none close to a border; away from borders they always tell."""
+    row = np.random.default_rng(0).normal(0, 1, 2000).astype(np.float32)
+    scratch, how = make_scratch(2000), Weighing(float(row.max()), 1.0, 0.0)
+    find_maxima(row, scratch.maxima)
+    total = sum_weights(row, how, scratch)
+    borders = np.cumsum(weights_of(row, 1.0, 0.0)) / total
+    for draw in np.random.default_rng(1).random(500).tolist():
+        token = locate(row, how, total, doubt * total, draw, scratch)
+        assert token in (NO_TOKEN, int(np.searchsorted(borders, draw, side="right")))
+        assert (token == NO_TOKEN) <= (np.abs(borders - draw).min() < 2 * doubt + 1e-12)
+    border = float(borders[1500])
+    assert NO_TOKEN == locate(row, how, total, doubt * total, border, scratch)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_shares_near_a_running_sum_equal_the_naive_ones(temperature):
+    """The last token of the nucleus, for shares around the border of many tokens."""
+    row = np.random.default_rng(3).normal(0, 2, 3000).astype(np.float32)
+    weights = weights_of(row, temperature, 0.0)
+    running = np.cumsum(weights[in_order(row)])
+    for token in [*range(10), *range(10, 2000, 97)]:
+        for ulps in (-1e11, -1e9, -3, -2, -1, 0, 1, 2, 3, 1e9, 1e11):
+            top_p = min(float(running[token]) / total_of(weights) * (1 + ulps * 2.0**-52), 0.999)
+            arguments = (row, temperature, 0.0, 0, top_p, 1 - 2.0**-53)
+            assert drawn(*arguments) == chosen(*arguments)
 
 
 def test_the_token_that_reaches_top_p_is_the_last():
@@ -83,18 +91,6 @@ def test_the_token_that_reaches_top_p_is_the_last():
     last = 1 - 2.0**-53
     assert [3, 4] == [chosen(row, 1.0, 0.0, 0, top_p, last) for top_p in (0.5, 0.51)]
     assert [1, 2] == [chosen(row, 1.0, 0.0, 4, top_p, last) for top_p in (0.5, 0.51)]
-
-
-@pytest.mark.parametrize("size", [100, 50_000])
-def test_a_mass_that_is_not_reached_takes_all_tokens(size):
-    """As rounding may have it when top_p is next to 1; here the total is taken too large."""
-    row = np.random.default_rng(0).normal(0, 3, size).astype(np.float32)
-    scratch, top = make_scratch(size), float(row.max())
-    find_maxima(row, scratch.maxima)
-    total = sum_weights(row, top, 1.0, 0.0, scratch.prefixes)
-    count = likeliest_until(row, 1.5 * total, 2.0 * total, top, 1.0, 0.0, scratch)
-    tokens = [token_of(chosen) for chosen in scratch.candidates[:count].tolist()]
-    assert in_order(row).tolist() == tokens
 
 
 @settings(deadline=None)
