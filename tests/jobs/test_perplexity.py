@@ -20,30 +20,33 @@ def text_file(tmp_path):
     return path
 
 
-def _measured(model, context):
+def _measured(model, context, compute="int8"):
     """What the library finds in the text."""
-    loaded = load(model, EngineConfig(threads=1))
+    config = EngineConfig(threads=1, compute=compute)
+    loaded = load(model, config)
     ids = loaded.tokenizer.encode(TEXT)
-    logits = TokenLogits(loaded, EngineConfig(threads=1), context)
+    logits = TokenLogits(loaded, config, context)
     return measure_perplexity(logits, ids, loaded.tokenizer.bos_id)
 
 
-def test_json_holds_the_figures(invoke, chain_llama, text_file):
+@pytest.mark.parametrize("compute", ["int8", "f32"])
+def test_json_holds_the_figures(invoke, chain_llama, text_file, compute):
     """The text byte for byte, in windows of the context asked for; progress goes to stderr."""
-    result = invoke("perplexity", chain_llama, text_file, "--context", 32, "-o", "json")
+    options = ("--context", 32, "--compute", compute, "-o", "json")
+    result = invoke("perplexity", chain_llama, text_file, *options)
     assert 0 == result.exit_code, result.stderr
-    answer, expected = json.loads(result.stdout), _measured(chain_llama, 32)
+    answer, expected = json.loads(result.stdout), _measured(chain_llama, 32, compute)
     names = ("mean_nll", "perplexity", "num_tokens", "num_scored", "num_computed")
     assert {name: getattr(expected, name) for name in names} == {n: answer[n] for n in names}
     assert (32, expected.num_windows) == (answer["context"], answer["windows"])
     assert answer["tokens_per_second"] == answer["num_computed"] / answer["seconds"]
-    assert "f32" == answer["compute"]
-    assert answer["numerics"].startswith("f32, ")
+    assert compute == answer["compute"]
+    assert answer["numerics"].startswith(compute)
     assert expected.num_windows == len(result.stderr.splitlines())
 
 
 def test_text_shows_the_same_figures(invoke, chain_llama, text_file):
-    """A name and a value a line; the context is the model's, which is less than 2048."""
+    """A name and a value a line; by default int8, and the model's context as it is below 2048."""
     lines = invoke("perplexity", chain_llama, text_file, "--threads", 2).stdout.splitlines()
     found = dict(line.split("  ", 1) for line in lines)
     expected = _measured(chain_llama, 256)

@@ -94,14 +94,24 @@ def _differences(
         following: the tokens that the rows predict; one fewer than rows at the text's end.
         place: number of the first of them.
     """
+    # Megabytes that are allocated anew for each row would cost more than the arithmetic.
+    p, gap = np.empty(expected.shape[1]), np.empty(expected.shape[1])
     sums = zip(log_sums(expected, place), log_sums(found, place), strict=True)
     for i, (expected_sum, found_sum) in enumerate(sums):
-        p, q = expected[i] - np.float64(expected_sum), found[i] - np.float64(found_sum)
+        np.subtract(expected[i], np.float64(expected_sum), out=p)
+        np.exp(p, out=p)
+        np.subtract(expected[i], found[i], out=gap, dtype=np.float64)
         yield _Difference(
-            kl=float(np.exp(p) @ (p - q)),
+            # ln p - ln q of a token is the gap of its logits less that of the sums.
+            kl=float(p @ gap) - (expected_sum - found_sum),
             same_argmax=bool(expected[i].argmax() == found[i].argmax()),
-            largest=float(np.abs(expected[i] - found[i]).max()),
+            largest=max(float(gap.max()), -float(gap.min())),
             losses=(
-                (-float(p[following[i]]), -float(q[following[i]])) if i < len(following) else None
+                (
+                    expected_sum - float(expected[i, following[i]]),
+                    found_sum - float(found[i, following[i]]),
+                )
+                if i < len(following)
+                else None
             ),
         )

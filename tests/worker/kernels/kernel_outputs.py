@@ -5,12 +5,15 @@ integer arithmetic and exact scaling alone: a random generator's or a mathematic
 could differ themselves. Runs without pytest: `tests/arm64` calls it on an emulated CPU.
 """
 
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES
 from gguf.constants import GGMLQuantizationType as QType
 
+from tests.worker.models.feeding import logits_of, open_model
 from worker.kernels.argmax import best_token
 from worker.kernels.attention import ITEM_WORDS
 from worker.kernels.attention_arguments import attention
@@ -38,6 +41,7 @@ from worker.kernels.tile import tiles
 from worker.kernels.vector import exp8, load8, store8
 from worker.models.config import RopeConfig
 from worker.models.rotary import RotaryEmbedding
+from worker.thread_team import ThreadTeam
 
 # Where the float16 numbers of a quant block lie, in bytes from its start.
 HALVES = {
@@ -54,6 +58,8 @@ HALVES = {
     QType.IQ4_NL: (0,),
     QType.IQ4_XS: (0,),
 }
+TINY = Path(__file__).parents[2] / "data" / "tiny"
+MODELS = ("llama-k-Q4_K_M", "llama-IQ4_NL", "gemma3-Q8_0")
 FLOATS = (QType.F32, QType.F16, QType.BF16)
 SPECIAL = np.array(
     [0, -0.0, 1e-45, -1e-40, 1.17549435e-38, 3.4028235e38, -3.4028235e38, np.inf, -np.inf, np.nan],
@@ -132,12 +138,10 @@ def _rope():
 
 
 def _rotary_tables():
-    """Cosines and sines, which NumPy makes: what rotating (1, 0) gives."""
-    pairs = np.zeros((8192, 64), np.float32)
-    pairs[:, ::2] = 1
-    config = RopeConfig(base=100_000.0, dimensions=64, layout="pairs")
-    RotaryEmbedding(config, 8192).rotate(pairs, np.arange(8192, dtype=np.int32), 1, 64)
-    return [pairs]
+    """Cosines and sines, which NumPy makes."""
+    rotary = RotaryEmbedding(RopeConfig(base=100_000.0, dimensions=64, layout="pairs"), 8192)
+    rotary.reach(8191)
+    return [rotary.cos, rotary.sin]
 
 
 def _activation(kind):
@@ -272,6 +276,15 @@ def _tiles(qtype):
     return outputs
 
 
+def _model(name):
+    """Logits of a tiny model in int8 mode, after every token of a prompt fed in two steps."""
+    folder = TINY / name.rsplit("-", 1)[0]
+    prompt = json.loads((folder / "model.json").read_text())["prompts"][1]["ids"]
+    with ThreadTeam(2) as team:
+        model = open_model(folder / f"{name}.gguf", team, mode="int8")
+        return [logits_of(model, prompt, chunk=64)[:, : model.config.vocab_size]]
+
+
 def _on_a_cache_line(n_bytes):
     room = np.zeros(n_bytes + 64, np.uint8)
     start = -address_of(room) % 64
@@ -306,4 +319,5 @@ CASES: Mapping[str, Callable[[], list[np.ndarray]]] = {
     "rotate_and_write float16": lambda: _rotate_and_write("f2"),
     **{f"dequantize {q.name}": lambda q=q: _dequantize(q) for q in KERNELS},
     **{f"tiles {q.name}": lambda q=q: _tiles(q) for q in KERNELS if layout_of(q) is not None},
+    **{f"model {name}": lambda name=name: _model(name) for name in MODELS},
 }

@@ -1,4 +1,7 @@
-"""Real models against transformers in float32: logits, greedy continuations, likelihood."""
+"""Real models against transformers in float32: logits and greedy continuations.
+
+The likelihood of a long text is compared in tests/worker/test_fidelity.py.
+"""
 
 import json
 
@@ -59,18 +62,3 @@ def test_greedy_continuations_equal_the_reference(model_and_golden):
         gaps = prompt["greedy"]["gap"]
         tie = next((i for i, gap in enumerate(gaps) if gap < NEAR_TIE), 48)
         assert prompt["greedy"]["ids"][:tie] == found[s][:tie], prompt["name"]
-
-
-def test_likelihood_of_a_long_text_equals_the_reference(model_and_golden):
-    """1,500 tokens in chunks of 100: mean negative log-likelihood within 1e-4 nats."""
-    model, golden = model_and_golden
-    ids = golden["nll"]["ids"]
-    feeder, total = Feeder(model, len(ids)), 0.0
-    for at in range(0, len(ids) - 1, 100):
-        inputs, targets = ids[at : at + 100], ids[at + 1 : at + 101]
-        logits = feeder.step({0: inputs})[: len(targets)]
-        largest = logits.max(1)
-        sums = np.exp(logits - largest[:, None]).sum(1, dtype=np.float64)
-        total += float((largest + np.log(sums) - logits[range(len(targets)), targets]).sum())
-    mean = total / (len(ids) - 1)
-    assert golden["nll"]["reference"]["mean_nll"] == pytest.approx(mean, abs=1e-4)
