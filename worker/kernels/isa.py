@@ -87,13 +87,13 @@ class InstructionSet(ABC):
         """Prepare a vector of codes for `Sums.add`, once for all columns."""
 
     @abstractmethod
-    def sums(self, kind: CodeRange, quads: int, others: int) -> Sums:
+    def sums(self, kind: CodeRange, quads: int, together: int) -> Sums:
         """Begin sums with nothing in them.
 
         Args:
             kind: of the codes that will be added.
             quads: how many of them.
-            others: how many sums grow at the same time, this one included.
+            together: how many sums grow at the same time, these included.
         """
 
     def settled(self, builder: ir.IRBuilder, value: Value) -> Value:

@@ -42,9 +42,9 @@ class DotInstructionSet(InstructionSet):
     dot: str
     spare_sums: int = 0
 
-    def sums(self, kind: CodeRange, quads: int, others: int) -> Sums:
+    def sums(self, kind: CodeRange, quads: int, together: int) -> Sums:
         """Begin sums, in two chains when the registers suffice and one would be long."""
-        return _DotSums(self, 2 if quads == QUADS and 2 * others <= self.spare_sums else 1)
+        return _DotSums(self, 2 if quads == QUADS and 2 * together <= self.spare_sums else 1)
 
 
 class _Vnni(DotInstructionSet):
@@ -64,7 +64,6 @@ class AvxVnni(_Vnni):
     marks = (r"\bvpdpbusd\b.*%ymm", r"\bvcvtph2psx?\b", r"\bvfmadd")
     rows = 8
     dot = "llvm.x86.avx512.vpdpbusd.256"
-
     wide_vectors = 1
     register = "x"
     spare_sums = 4
@@ -81,7 +80,6 @@ class Avx512Vnni(_Vnni):
     marks = (r"\bvpdpbusd\b.*%zmm",)
     rows = 16
     dot = "llvm.x86.avx512.vpdpbusd.512"
-
     narrow_columns = 8
     register = "v"
     spare_sums = 16
@@ -98,7 +96,6 @@ class NeonDot(DotInstructionSet):
     marks = (r"\bsdot\b",)
     rows = 4
     dot = "llvm.aarch64.neon.sdot.v4i32.v16i8"
-
     wide_vectors = 2
     register = "w"
 

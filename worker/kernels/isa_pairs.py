@@ -47,7 +47,7 @@ class _PairSums(Sums):
 class PairInstructionSet(InstructionSet):
     """A CPU that has no instruction for four products, but can sum up two."""
 
-    def sums(self, kind: CodeRange, quads: int, others: int) -> Sums:
+    def sums(self, kind: CodeRange, quads: int, together: int) -> Sums:
         """Begin sums."""
         return _PairSums(self, kind)
 
@@ -71,7 +71,6 @@ class Avx2(PairInstructionSet):
     name = "avx2"
     marks = (r"\bvpaddd\b.*%ymm", r"\bvcvtph2psx?\b", r"\bvfmadd")
     rows = 8
-
     wide_vectors = 1
     register = "x"
 

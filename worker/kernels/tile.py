@@ -17,7 +17,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .feature_probe import INSTRUCTION_SETS, best_instruction_set
+from .feature_probe import (
+    INSTRUCTION_SETS,
+    available_instruction_sets,
+    best_instruction_set,
+)
 from .isa import InstructionSet
 from .layouts import layout_of
 from .native import Native
@@ -35,10 +39,19 @@ def tiles(qtype: GGMLQuantizationType, isa: InstructionSet | None = None) -> Map
 
     Args:
         qtype: a type that has a packed layout.
-        isa: the CPU's best instruction set when not given. One that the CPU lacks kills the
-            process when a tile is compiled.
+        isa: the CPU's best instruction set when not given.
+
+    Raises:
+        ValueError: the CPU lacks the instruction set, which would end the process.
     """
-    return _tiles(qtype, (isa or best_instruction_set()).name)
+    chosen = isa or best_instruction_set()
+    available = [known.name for known in available_instruction_sets()]
+    if chosen.name not in available:
+        raise ValueError(
+            f"tiles for {chosen.name} cannot run on this CPU, which has {', '.join(available)}; "
+            "name one of these or none"
+        )
+    return _tiles(qtype, chosen.name)
 
 
 @cache

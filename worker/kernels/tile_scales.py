@@ -126,7 +126,12 @@ def _without(builder: ir.IRBuilder, floats: Value, excess: int, column: Column, 
 
 
 def _bytes(
-    builder: ir.IRBuilder, isa: InstructionSet, scales: Value, index: int, is_signed: bool = False
+    builder: ir.IRBuilder,
+    isa: InstructionSet,
+    scales: Value,
+    index: int,
+    *,
+    is_signed: bool = False,
 ) -> Value:
     """The 16 rows' byte `index` of a block, as integers."""
     raw = load(builder, at(builder, scales, ROWS * index), vector(INT8, isa.rows), 1)

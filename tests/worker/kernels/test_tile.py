@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as QType
 
-from worker.kernels.feature_probe import available_instruction_sets
+from worker.kernels.feature_probe import INSTRUCTION_SETS, available_instruction_sets
 from worker.kernels.native import address_of
 from worker.kernels.tile import tiles
 
@@ -162,3 +162,10 @@ def test_odd_floats(isa, name):
     for columns in COLUMNS:
         expected = naive_tiles.float_product(values, x[:columns])
         assert_same_bits(expected, run(name, isa, columns, stored.T, x, 1))
+
+
+def test_tiles_that_the_cpu_cannot_run_are_refused():
+    """They would end the process when they are compiled."""
+    foreign = next(isa for name, isa in INSTRUCTION_SETS.items() if name not in ISAS)
+    with pytest.raises(ValueError, match=f"tiles for {foreign.name} cannot run on this CPU"):
+        tiles(QType.Q4_0, foreign)
