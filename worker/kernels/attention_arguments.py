@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .attention import ITEM_WORDS, MOST_PARTS, QUERY_TILE, attention_task
+from .attention_span import take_span
 from .attention_tiles import MOST_ROWS, SPAN, lanes, score_tile, value_tile
 from .native import address_of, real_word
 from .task_arguments import KVDtype, kv_dtype, rows_at, run_items
@@ -115,6 +116,7 @@ def attention_arguments(
         *_tiles(kv_dtype(keys), panel_heads),
         *_tiles("float32", panel_heads),
         *_tiles("float32", panel_heads * panel_tokens),
+        take_span.address,
         address_of(scratch.threads),
         scratch.threads.strides[0],
         address_of(scratch.parts),
@@ -157,7 +159,7 @@ def _scratch_offsets(group: int, head_dim: int) -> list[int]:
     sizes = (
         2 * 8 * (SPAN // lanes()),
         8 * rows,
-        4 * SPAN * MOST_ROWS,
+        4 * SPAN * rows,
         *(state, sums) * 2,
         4 * SPAN * head_dim,
         4 * SPAN * columns,

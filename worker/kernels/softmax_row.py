@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 
 from .isa_ir import (
     FLOAT,
+    INT1,
     INT32,
     INT64,
     Value,
@@ -102,14 +103,26 @@ def _emit_update(
 ) -> None:  # fmt: skip
     old, total, is_first = _state(builder, state)
     greatest, added = _emit_weights(builder, scores, low, high, scale, old)
-    shrink = _shrink(builder, old, greatest, is_first)
-    _keep(builder, state, greatest, builder.fadd(builder.fmul(total, shrink), added))
-    with builder.if_then(builder.fcmp_unordered("!=", shrink, _float(1.0))):
-        factor, first = splat(builder, shrink, COLUMNS), splat(builder, is_first, COLUMNS)
-        with _vectors(builder, columns) as place:
-            here = at(builder, pointer(builder, sums), place)
-            scaled = builder.fmul(load(builder, here, _SUMS, 4), factor)
-            store(builder, builder.select(first, constant(_SUMS, 0.0), scaled), here, 4)
+    is_larger = builder.fcmp_unordered("!=", greatest, old)
+    with builder.if_else(builder.or_(is_larger, is_first)) as (shrinks, stays):
+        with shrinks:
+            shrink = _shrink(builder, old, greatest, is_first)
+            shrunk = builder.fadd(builder.fmul(total, shrink), added)
+            _keep(builder, state, greatest, shrunk)
+            _emit_scaled(builder, sums, columns, shrink, is_first)
+        with stays:  # as if shrunk by 1
+            _keep(builder, state, greatest, builder.fadd(total, added))
+
+
+def _emit_scaled(
+    builder: ir.IRBuilder, sums: Value, columns: Value, shrink: Value, is_first: Value
+) -> None:
+    """Shrink a row of sums; begin it with 0 at the first score."""
+    factor, first = splat(builder, shrink, COLUMNS), splat(builder, is_first, COLUMNS)
+    with _vectors(builder, columns) as place:
+        here = at(builder, pointer(builder, sums), place)
+        scaled = builder.fmul(load(builder, here, _SUMS, 4), factor)
+        store(builder, builder.select(first, constant(_SUMS, 0.0), scaled), here, 4)
 
 
 def _emit_merge(
@@ -192,10 +205,35 @@ def _emit_weights(
     builder: ir.IRBuilder, scores: Value, low: Value, high: Value, scale: Value, largest: Value
 ) -> list[Value]:
     """Make weights of the scores; the largest score up to now and the sum of the weights."""
+    slots = _LANES * _VECTORS
+    is_whole = builder.and_(
+        builder.icmp_signed("==", low, ir.Constant(INT64, 0)),
+        builder.icmp_signed("==", high, ir.Constant(INT64, slots)),
+    )
+    with builder.if_else(is_whole) as (whole, part):
+        with whole:  # the same without masks
+            all_seen = [constant(vector(INT1, _LANES), 1)] * _VECTORS
+            results = _emit_seen_weights(builder, scores, all_seen, scale, largest)
+            whole_block = builder.block
+        with part:
+            seen = [_seen(builder, i, low, high) for i in range(_VECTORS)]
+            masked = _emit_seen_weights(builder, scores, seen, scale, largest)
+            part_block = builder.block
+    chosen = []
+    for from_whole, from_part in zip(results, masked, strict=True):
+        phi = builder.phi(FLOAT)
+        phi.add_incoming(from_whole, whole_block)
+        phi.add_incoming(from_part, part_block)
+        chosen.append(phi)
+    return chosen
+
+
+def _emit_seen_weights(
+    builder: ir.IRBuilder, scores: Value, seen: list[Value], scale: Value, largest: Value
+) -> list[Value]:
     base, factor = pointer(builder, scores), splat(builder, scale, _LANES)
     places = [at(builder, base, 4 * _LANES * i) for i in range(_VECTORS)]
     scaled = [builder.fmul(load(builder, place, _FLOATS, 4), factor) for place in places]
-    seen = [_seen(builder, i, low, high) for i in range(_VECTORS)]
     nothing = constant(_FLOATS, float("-inf"))
     masked = [builder.select(s, x, nothing) for s, x in zip(seen, scaled, strict=True)]
     greatest = _fold(builder, [*masked, splat(builder, largest, _LANES)], _larger)
