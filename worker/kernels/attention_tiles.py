@@ -9,7 +9,7 @@ fused multiply-adds, over the dimensions or over the slots, in order. The width 
 rows of a tile and the groups it takes at a time are the machine's affair and change no bit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -53,23 +53,29 @@ class Registers:
     Attributes:
         lanes: float32 lanes of a vector.
         sums: vectors of sums that a tile may keep, so that no register spills to the stack.
+        sums_of_halves: the same where float16 is converted on the way.
     """
 
     lanes: int
     sums: int
+    sums_of_halves: int
 
-    def vectors(self, rows: int) -> int:
-        """Vectors of sums for each row of a tile: a power of two."""
-        most = SPAN // self.lanes
-        while most * rows > self.sums and most > 1:
+    def vectors(self, rows: int, is_half: bool) -> int:
+        """Vectors of sums for each row of a tile: a power of two, at most 4."""
+        most, room = 4, self.sums_of_halves if is_half else self.sums
+        while most * rows > room and most > 1:
             most //= 2
         return most
 
 
+# 32 registers of 16 lanes; 16 of 8; 32 of 4, two of which make a vector.
+AVX512, AVX2, NEON = Registers(16, 24, 24), Registers(8, 12, 11), Registers(8, 12, 12)
+
+
 def machine_registers() -> Registers:
     """Those of the CPU that kernels are compiled for."""
-    # AVX-512 has 32 registers of 16 lanes, AVX2 has 16 of 8, NEON 32 of 4.
-    return Registers(16, 24) if best_instruction_set().rows == 16 else Registers(8, 12)
+    rows = best_instruction_set().rows
+    return AVX512 if rows == AVX512.lanes else (AVX2 if rows == AVX2.lanes else NEON)
 
 
 def lanes() -> int:
@@ -87,7 +93,7 @@ def emit_scores(
     """IR of a tile of Q K^T, see `score_tile`."""
     queries, *_middle, groups = arguments
     query = [_listed(builder, queries, row) for row in range(rows)]
-    for first, count in _runs(builder, groups, registers.vectors(rows)):
+    for first, count in _runs(builder, groups, registers.vectors(rows, source.is_half)):
         _emit_score_groups(builder, registers, source, query, first, count, arguments)
 
 
@@ -108,12 +114,14 @@ def _emit_score_groups(
 
     def add_dimension(d: Value, sums: list[Value]) -> list[Value]:
         down, along = builder.mul(d, step), times(builder, d, 4)
-        k = [source.load(builder, at(builder, key, down), kind.count) for key in keys]
-        result = []
-        for row, start in enumerate(query):
-            q = load_splat(builder, at(builder, start, along), FLOAT, kind.count)
-            result += [fma(builder, q, k[i], sums[row * count + i]) for i in range(count)]
-        return result
+
+        def key(i: int) -> Value:
+            return source.load(builder, at(builder, keys[i], down), kind.count)
+
+        def number(row: int) -> Value:
+            return load_splat(builder, at(builder, query[row], along), FLOAT, kind.count)
+
+        return _products(builder, key, number, len(query), count, sums)
 
     sums = loop(builder, dims, [constant(kind, 0.0)] * (len(query) * count), add_dimension)
     target = at(builder, pointer(builder, scores), times(builder, first, 4 * kind.count))
@@ -131,7 +139,7 @@ def emit_values(
 ) -> None:
     """IR of a tile of P V, see `value_tile`."""
     vectors = builder.udiv(arguments[-1], ir.Constant(INT64, registers.lanes))
-    for first, count in _runs(builder, vectors, registers.vectors(rows)):
+    for first, count in _runs(builder, vectors, registers.vectors(rows, source.is_half)):
         _emit_value_columns(builder, registers, source, rows, count, first, arguments)
 
 
@@ -193,22 +201,51 @@ def _emit_value_columns(
 
         def add_slot(slot: Value, state: list[Value]) -> list[Value]:
             here = at(builder, value, builder.mul(slot, step))
-            v = [
-                source.load(builder, at(builder, here, i * source.bytes * lanes), lanes)
-                for i in range(per)
-            ]
             along = at(builder, weight, times(builder, slot, 4))
-            result = []
-            for row in range(rows):
-                p = load_splat(builder, at(builder, along, 4 * SPAN * row), FLOAT, lanes)
-                result += [fma(builder, p, v[i], state[row * per + i]) for i in range(per)]
-            return result
+
+            def numbers(i: int) -> Value:
+                return source.load(builder, at(builder, here, i * source.bytes * lanes), lanes)
+
+            def share(row: int) -> Value:
+                return load_splat(builder, at(builder, along, 4 * SPAN * row), FLOAT, lanes)
+
+            return _products(builder, numbers, share, rows, per, state)
 
         return loop(builder, builder.sub(stop, start), state, add_slot)
 
     state = [load(builder, place, kind, 4) for place in places]
     for place, result in zip(places, loop(builder, groups, state, take_group), strict=True):
         store(builder, result, place, 4)
+
+
+def _products(
+    builder: ir.IRBuilder,
+    vector_of: Callable[[int], Value],
+    factor_of: Callable[[int], Value],
+    rows: int,
+    vectors: int,
+    sums: list[Value],
+) -> list[Value]:
+    """Add each vector times each row's factor to a sum.
+
+    Those of which there are fewer are kept in registers, the others come one by one.
+    """
+    result = list(sums)
+    if vectors < rows:
+        kept = [vector_of(i) for i in range(vectors)]
+        for row in range(rows):
+            factor = factor_of(row)
+            for i in range(vectors):
+                place = row * vectors + i
+                result[place] = fma(builder, factor, kept[i], sums[place])
+    else:
+        kept = [factor_of(row) for row in range(rows)]
+        for i in range(vectors):
+            numbers = vector_of(i)
+            for row in range(rows):
+                place = row * vectors + i
+                result[place] = fma(builder, kept[row], numbers, sums[place])
+    return result
 
 
 def _listed(builder: ir.IRBuilder, addresses: Value, index: int) -> Value:
