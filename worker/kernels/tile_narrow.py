@@ -6,8 +6,6 @@ from .tile_frame import RegisterTile
 from .tile_scales import SCHEMES, Column
 from .tile_walk import WeightBlock, WeightWalk
 
-_FETCHED_COLUMNS = 4  # with more, arithmetic takes longer than memory
-
 
 class NarrowTile(RegisterTile):
     """Takes a quad of codes out of its planes and multiplies it with all columns, then the next."""
@@ -18,16 +16,7 @@ class NarrowTile(RegisterTile):
 
     def _multiplied(self, first: Value, x: Value, zeros: list[Value]) -> list[Value]:
         b, layout, isa = self._builder, self._layout, self._isa
-        walk = WeightWalk(
-            b,
-            layout,
-            isa,
-            self._weights,
-            self._blocks,
-            first,
-            self._vectors,
-            is_fetched=self._columns <= _FETCHED_COLUMNS,
-        )
+        walk = WeightWalk(b, layout, isa, self._weights, self._blocks, first, self._vectors)
 
         def body(block: WeightBlock, state: list[Value]) -> list[Value]:
             record = at(b, x, times(b, block.index, Column.BYTES))

@@ -44,7 +44,6 @@ class WeightWalk:
         blocks: of 32 columns in it (int64 value).
         first: the first row (int64 value).
         vectors: vectors of rows.
-        is_fetched: whether weights are prefetched, as pays when there are few columns.
     """
 
     def __init__(
@@ -56,14 +55,11 @@ class WeightWalk:
         blocks: Value,
         first: Value,
         vectors: int,
-        *,
-        is_fetched: bool = False,
     ) -> None:
         self._builder = builder
         self._layout = layout
         self._isa = isa
         self._blocks = blocks
-        self._is_fetched = is_fetched
         self._first_rows = [isa.rows * vector for vector in range(vectors)]
         self._codes = at(builder, weights, times(builder, first, 4))
         area = at(builder, weights, times(builder, blocks, layout.code_record_bytes))
@@ -108,8 +104,7 @@ class WeightWalk:
     def _block(self, index: Value, halves: list[list[Value]], scales: Value) -> WeightBlock:
         b = self._builder
         record = at(b, self._codes, times(b, index, self._layout.code_record_bytes))
-        if self._is_fetched:
-            self._fetch(record, scales)
+        self._fetch(record, scales)
         of_rows = [at(b, scales, row) for row in self._first_rows]
         codes = [
             QuadCodes(
