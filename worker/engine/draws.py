@@ -7,10 +7,6 @@ retries cannot shift the draws of a row.
 from hashlib import blake2b
 from typing import NewType
 
-import numpy as np
-
-from worker.kernels.philox import uniform as philox_uniform
-
 from .request import RowId
 
 DrawKey = NewType("DrawKey", tuple[int, int])
@@ -26,8 +22,3 @@ def draw_key(seed: int | None, job_seed: int, row_id: RowId, completion_index: i
     digest = blake2b(f"tokenmill row {job_seed} {row_id}".encode(), digest_size=16).digest()
     first, second = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
     return DrawKey((first, (second + completion_index) & _MASK))
-
-
-def uniform(key: DrawKey, position: int) -> float:
-    """The draw for the generated token at ``position`` (from 0): uniform in [0, 1), 53 bits."""
-    return float(philox_uniform(np.uint64(position), np.uint64(key[0]), np.uint64(key[1])))

@@ -1,20 +1,22 @@
 """Sampler: from logits to the next token of each sequence."""
 
-import math
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from worker.kernels.penalties import penalise, restore
-from worker.kernels.sampling import NO_TOKEN, choose, likeliest
-from worker.kernels.scratch import Scratch, make_scratch
+from worker.kernels.native import address_of
+from worker.kernels.sample_task import ITEMS, ROWS, choose_task, likeliest_task
+from worker.kernels.sampling import NO_TOKEN
+from worker.kernels.scratch import make_scratch
 from worker.models.logits import Logits
+from worker.program import Program
+from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
 from .completion import TokenLogprobs
-from .draws import uniform
+from .sampling_rows import SamplingRows
 from .sequence import Sequence
 
 
@@ -37,7 +39,19 @@ class Sampler:
         """Prepare for logits of that many tokens; logits past them are padding."""
         self._vocab_size = vocab_size
         self._team = team
-        self._free = [make_scratch(vocab_size) for _ in range(team.threads)]
+        self._scratch = [make_scratch(vocab_size) for _ in range(team.threads)]
+        addresses = [[address_of(part) for part in scratch] for scratch in self._scratch]
+        self._addresses = np.array(addresses, np.int64)
+
+    @cached_property
+    def _program(self) -> Program:
+        """What rows that need their logits go through; greedy jobs never compile it."""
+        program = Program(self._team, Stages(), header_words=2)  # a stage of the engine's already
+        arguments = (self._vocab_size, address_of(self._addresses))
+        for task in (choose_task, likeliest_task):
+            program.add_task("sampling", task, arguments, items_word=ITEMS)
+        program.finish()
+        return program
 
     def sample(self, logits: Logits, sequences: Rows[Sequence]) -> list[Sample | None]:
         """One sample a row.
@@ -53,66 +67,25 @@ class Sampler:
         assert len(logits) == len(sequences), (len(logits), len(sequences))
         samples = [_sample(token) for token in logits.best_token.tolist()]
         looking = [
-            row
-            for row, sequence in enumerate(sequences)
-            if samples[row] is not None and sequence.params.needs_logits
+            index
+            for index, sequence in enumerate(sequences)
+            if samples[index] is not None and sequence.params.needs_logits
         ]
-
-        def look(item: int) -> None:
-            row = looking[item]
-            assert logits.kept[row], f"row {row}: its logits were not kept"
-            values, best = logits.rows[row, : self._vocab_size], int(logits.best_token[row])
-            scratch = self._free.pop()  # one step under the GIL: no two threads get the same
-            try:
-                samples[row] = _sample_row(values, best, sequences[row], scratch)
-            finally:
-                self._free.append(scratch)
-
-        self._team.run(look, len(looking))
+        if looking:
+            found = self._look(logits, looking, [sequences[index] for index in looking])
+            for index, sample in zip(looking, found, strict=True):
+                samples[index] = sample
         return samples
 
-
-def _sample(token: int) -> Sample | None:
-    return None if token == NO_TOKEN else Sample(token)
-
-
-def _sample_row(
-    row: NDArray[np.float32], best: int, sequence: Sequence, scratch: Scratch
-) -> Sample | None:
-    """Sample from finite logits, the best of which is known."""
-    params = sequence.params
-    token = best
-    if params.has_penalties or params.temperature > 0:
-        token = _choose(row, sequence, scratch)
-    if token == NO_TOKEN or params.logprobs is None:
-        return _sample(token)
-    return Sample(token, _logprobs(row, token, params.logprobs, scratch))
+    def _look(
+        self, logits: Logits, indices: Rows[int], sequences: Rows[Sequence]
+    ) -> list[Sample | None]:
+        """Sample the rows of these indices, which need their logits."""
+        rows = SamplingRows(logits, indices, sequences, self._vocab_size)
+        self._program.header[[ITEMS, ROWS]] = len(indices), address_of(rows.words)
+        self._program.run()
+        return list(map(_sample, rows.tokens(), rows.logprobs()))
 
 
-def _choose(row: NDArray[np.float32], sequence: Sequence, scratch: Scratch) -> int:
-    """The token drawn after penalties; the row is afterwards as before."""
-    params, counts = sequence.params, sequence.token_counts
-    draw = 0.0
-    if params.temperature > 0:
-        draw = uniform(sequence.draw_key, sequence.num_generated_tokens)
-    if counts is not None:
-        factors = (
-            np.float32(params.repetition_penalty),
-            np.float32(params.presence_penalty),
-            np.float32(params.frequency_penalty),
-        )
-        penalise(row, counts.tokens, counts.generated, *factors, scratch.before)
-    filters = (params.temperature, params.min_p, params.top_k, params.top_p)
-    token = choose(row, *filters, draw, scratch)
-    if counts is not None:
-        restore(row, counts.tokens, scratch.before)
-    return int(token)
-
-
-def _logprobs(row: NDArray[np.float32], token: int, top: int, scratch: Scratch) -> TokenLogprobs:
-    """Log-probabilities under the model itself, rounded to float32."""
-    greatest, total = likeliest(row, top, scratch)
-    log_total = greatest + math.log(total)
-    tokens = np.append(scratch.candidates[: min(top, row.size)], token)
-    *logprobs, own = (row[tokens].astype(np.float64) - log_total).astype(np.float32).tolist()
-    return TokenLogprobs(token, own, tuple(zip(tokens.tolist(), logprobs, strict=False)))
+def _sample(token: int, logprobs: TokenLogprobs | None = None) -> Sample | None:
+    return None if token == NO_TOKEN else Sample(token, logprobs)

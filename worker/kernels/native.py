@@ -92,6 +92,12 @@ def float32s(address: int, count: int) -> Any:
 
 
 @kernel
+def float64s(address: int, count: int) -> Any:
+    """View `count` float64 values at an address as an array [count]."""
+    return carray(_void_pointer(address), (count,), np.float64)
+
+
+@kernel
 def int32s(address: int, count: int) -> Any:
     """View `count` int32 values at an address as an array [count]."""
     return carray(_void_pointer(address), (count,), np.int32)

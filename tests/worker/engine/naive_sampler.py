@@ -4,7 +4,12 @@ import math
 
 import numpy as np
 
-from worker.engine.draws import uniform
+from worker.kernels import philox
+
+
+def uniform(key, position):
+    """The draw of a generated token at a position, in [0, 1)."""
+    return philox.uniform(np.uint64(position), *np.array(key, np.uint64))
 
 
 def exp(x):

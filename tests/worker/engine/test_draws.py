@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from worker.engine.draws import draw_key, uniform
+from worker.engine.draws import draw_key
+
+from .naive_sampler import uniform
 
 
 def test_draws_are_uniform():
