@@ -57,5 +57,5 @@ platforms='--platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64'
 platforms="$platforms --platform manylinux2014_aarch64 --platform manylinux_2_17_aarch64"
 # shellcheck disable=SC2086 # pip and platforms are several words
 $pip install --quiet --target "$folder/site" --only-binary=:all: $platforms \
-    --python-version "$version" --constraint "$project/constraints.txt" gguf numba numpy psutil
+    --python-version "$version" --constraint "$project/constraints.txt" gguf numba numpy psutil threadpoolctl
 echo "$stamp" >"$folder/stamp"
