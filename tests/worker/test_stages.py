@@ -12,7 +12,7 @@ from worker.stages import Stages
 def test_nothing_is_recorded_when_off():
     """The same context manager every time, and no record."""
     stages = Stages()
-    with stages.stage("norm") as first, stages.stage("rope") as second:
+    with stages.stage("norm") as first, stages.stage("attention") as second:
         first.output(np.zeros(3))
     assert first is second
     assert [] == stages.stop()
@@ -63,7 +63,7 @@ def test_starting_again_forgets():
     stages = Stages()
     for _ in range(2):
         stages.start()
-        with stages.stage("rope"):
+        with stages.stage("attention"):
             pass
     assert [1] == [record.calls for record in stages.stop()]
 

@@ -19,7 +19,7 @@ USE_A_KERNEL = """
 import numpy as np
 from worker.kernels import soft_cap
 soft_cap.soft_cap(np.zeros(8, np.float32), 1.0)
-stats = soft_cap._soft_cap.stats
+stats = soft_cap.soft_cap_values.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
 
