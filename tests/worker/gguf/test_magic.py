@@ -16,7 +16,7 @@ KINDS = {
     b"<?xml version='1.0'?><Error>AccessDenied</Error>": "HTML page, fetch the file itself",
     b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n": "Git LFS pointer",
     b"PK\x03\x04" + b"\0" * 40: "ZIP archive",
-    gzip.compress(b"GGUF"): "gzip archive",
+    gzip.compress(b"GGUF", mtime=0): "gzip archive",
     struct.pack("<Q", 16) + b'{"a":{"dtype":1}': "safetensors file",
     b"\x80\x02ctorch": "Python pickle",
     b"tjgg" + b"\0" * 20: "older GGJT format",
