@@ -94,7 +94,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(f"{path}: cannot be read: {error.strerror}; check the path") from error
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: not valid UTF-8 (byte {error.start}); convert the text to UTF-8"

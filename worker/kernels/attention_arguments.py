@@ -11,7 +11,7 @@ from .attention import ITEM_WORDS, MOST_PARTS, QUERY_TILE, attention_task
 from .attention_span import take_span
 from .attention_tiles import MOST_ROWS, SPAN, lanes, score_tile, value_tile
 from .native import address_of, real_word
-from .task_arguments import KVDtype, kv_dtype, rows_at, run_items
+from .task_arguments import KVDtype, kv_dtype, pool_shape, rows_at, run_items
 
 _LINE = 64  # bytes of a cache line
 
@@ -81,9 +81,7 @@ def attention_arguments(
         scale: factor on query-key products.
         cap: soft cap of the scaled products; None: none.
     """
-    _blocks, kv_heads, block_size, head_dim = values.shape
-    assert keys.shape == (*values.shape[:2], head_dim, block_size), (keys.shape, values.shape)
-    assert keys.dtype == values.dtype, (keys.dtype, values.dtype)
+    kv_heads, block_size, head_dim = pool_shape(keys, values)
     assert heads % kv_heads == 0, (heads, kv_heads)
     assert items.shape[1:] == (ITEM_WORDS,), items.shape
     assert {table.dtype, positions.dtype, items.dtype} == {np.dtype(np.int32)}, "not int32"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .jit import kernel
 from .narrow import narrow, scatter
 from .native import address_of
-from .task_arguments import kv_dtype, rows_at
+from .task_arguments import kv_dtype, pool_shape, rows_at
 
 
 def kv_write(
@@ -32,10 +32,8 @@ def kv_write(
         values: [blocks, kv_heads, block_size, head_dim], of the same type.
         slots: [tokens] int64, block * block_size + offset of each token.
     """
-    _blocks, kv_heads, block_size, head_dim = values.shape
+    kv_heads, block_size, head_dim = pool_shape(keys, values)
     first_key = qkv.shape[1] - 2 * kv_heads * head_dim
-    assert keys.shape == (*values.shape[:2], head_dim, block_size), (keys.shape, values.shape)
-    assert keys.dtype == values.dtype, (keys.dtype, values.dtype)
     assert slots.shape == (len(qkv),), (slots.shape, qkv.shape)
     assert first_key >= 0, (qkv.shape, values.shape)
     base, stride = rows_at(qkv, qkv.shape[1])

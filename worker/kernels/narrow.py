@@ -4,14 +4,12 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .half import StoredFloats, stored_floats
-from .isa_ir import FLOAT, INT32, INT64, Value, at, load, pointer, store, times, vector
+from .isa_ir import FLOAT, INT32, Value, at, load, pointer, store, times, vector
 from .jit import kernel
-
-_WIDTHS = (16, 1)
+from .widen import in_vectors
 
 
 @kernel
@@ -74,12 +72,7 @@ def emit_vectors(
     builder: ir.IRBuilder, stored: StoredFloats, source: Value, count: Value, put: Any
 ) -> None:
     """IR that calls put(index of the first, vector of stored numbers) until all are put."""
-    done: Value = ir.Constant(INT64, 0)
-    for width in _WIDTHS:
-        turns = builder.udiv(builder.sub(count, done), ir.Constant(INT64, width))
-        with cgutils.for_range(builder, turns, intp=INT64) as turn:
-            index = builder.add(done, times(builder, turn.index, width))
-            place = at(builder, pointer(builder, source), times(builder, index, 4))
-            values = load(builder, place, vector(FLOAT, width), 4)
-            put(index, stored.converted(builder, values))
-        done = builder.add(done, times(builder, turns, width))
+    for width, index in in_vectors(builder, count):
+        place = at(builder, pointer(builder, source), times(builder, index, 4))
+        values = load(builder, place, vector(FLOAT, width), 4)
+        put(index, stored.converted(builder, values))

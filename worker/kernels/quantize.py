@@ -2,7 +2,9 @@
 
 A record is ``[d][s][h0][h1][32 x int8 q]``, the first four float32: value i is about d * q[i], with
 d = largest magnitude / 127 and q rounded to the nearest integer, ties to even; h0 and h1 are the
-sums of the first and the last 16 q, which are exact, and s = d * (h0 + h1).
+sums of the first and the last 16 q, which are exact, and s = d * (h0 + h1). Values that are all
+below 2^-90 become zeros: a product of d and the smallest scale of a weight would be subnormal, and
+some CPUs take thirty times as long for such numbers.
 
 A NaN or an infinity among the values makes d NaN or infinite, and so everything computed from it.
 """
@@ -22,6 +24,7 @@ from .native import address_of
 QUANT_BLOCK = 32
 RECORD_BYTES = 48
 _LARGEST = 127.0
+_TINY = 2.0**-90
 _HALF = QUANT_BLOCK // 2
 
 _FLOAT = ir.FloatType()
@@ -59,11 +62,16 @@ def _largest_magnitude(builder: ir.IRBuilder, values: ir.Value) -> Any:
     return builder.bitcast(largest, _FLOAT)
 
 
+def _zero_if_tiny(builder: ir.IRBuilder, largest: ir.Value, value: ir.Value) -> Any:
+    """Give the value, or 0 where the block holds next to nothing; NaN is not tiny."""
+    is_tiny = builder.fcmp_ordered("<", largest, ir.Constant(_FLOAT, _TINY))
+    return builder.select(is_tiny, ir.Constant(_FLOAT, 0.0), value)
+
+
 def _rounded(builder: ir.IRBuilder, values: ir.Value, largest: ir.Value) -> Any:
     """Integers of values * 127 / largest: int32 [32], 0 where there is no such number."""
-    is_zero = builder.fcmp_unordered("==", largest, ir.Constant(_FLOAT, 0.0))
     inverse = builder.fdiv(ir.Constant(_FLOAT, _LARGEST), largest)
-    inverse = builder.select(is_zero, ir.Constant(_FLOAT, 0.0), inverse)
+    inverse = _zero_if_tiny(builder, largest, inverse)
     scaled = builder.fmul(values, _splat(builder, inverse))
     rounded = _call(builder, "llvm.roundeven.v32f32", _FLOATS, [scaled])
     magnitude = _call(builder, "llvm.fabs.v32f32", _FLOATS, [rounded])
@@ -89,6 +97,7 @@ def quantize_block(typingctx: Any, values: Any, record: Any) -> Any:
         vector = builder.load(source, align=4)
         largest = _largest_magnitude(builder, vector)
         scale = builder.fdiv(largest, ir.Constant(_FLOAT, _LARGEST))
+        scale = _zero_if_tiny(builder, largest, scale)
         integers = _rounded(builder, vector, largest)
         first, last = (_sum_of_half(builder, integers, half) for half in (0, 1))
         weighted = builder.fmul(scale, builder.fadd(first, last))

@@ -14,7 +14,7 @@ from .kv_write import write_token
 from .native import address_of, float32s, int32s, int64s, real, real_word, task, word
 from .rms_norm import normalize_row
 from .rope import rotate_head
-from .task_arguments import kv_dtype, rows_at
+from .task_arguments import kv_dtype, pool_shape, rows_at
 
 # Arguments of `rotate_and_write_task`, in this order.
 (
@@ -118,9 +118,7 @@ def rotate_and_write_arguments(
         tokens_word: index of the header word with the number of tokens.
         tokens_an_item_word: index of the header word with the tokens of an item.
     """
-    _blocks, kv_heads, block_size, head_dim = values.shape
-    assert keys.shape == (*values.shape[:2], head_dim, block_size), (keys.shape, values.shape)
-    assert keys.dtype == values.dtype, (keys.dtype, values.dtype)
+    kv_heads, block_size, head_dim = pool_shape(keys, values)
     assert positions.dtype == np.int32, positions.dtype
     assert slots.dtype == np.int64, slots.dtype
     assert 2 * angles <= head_dim, (angles, head_dim)

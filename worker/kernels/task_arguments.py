@@ -17,6 +17,19 @@ def kv_dtype(array: NDArray[Any]) -> KVDtype:
     return "float16" if array.dtype == np.float16 else "float32"
 
 
+def pool_shape(keys: NDArray[Any], values: NDArray[Any]) -> tuple[int, int, int]:
+    """Check one layer of the pool, and give its K/V heads, slots of a block and values of a head.
+
+    Args:
+        keys: [blocks, kv_heads, head_dim, block_size].
+        values: [blocks, kv_heads, block_size, head_dim], of the same type.
+    """
+    _blocks, kv_heads, block_size, head_dim = values.shape
+    assert keys.shape == (*values.shape[:2], head_dim, block_size), (keys.shape, values.shape)
+    assert keys.dtype == values.dtype, (keys.dtype, values.dtype)
+    return kv_heads, block_size, head_dim
+
+
 def rows_at(array: NDArray[np.float32], width: int) -> tuple[int, int]:
     """Address of float32 rows of at least `width` columns, and the bytes from one to the next."""
     assert array.dtype == np.float32, f"{array.dtype} where float32 was expected"

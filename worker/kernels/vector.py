@@ -220,19 +220,6 @@ def div8(typingctx: Any, a: Any, b: Any) -> Any:
     return float32x8(float32x8, float32x8), codegen
 
 
-@intrinsic
-def keep_lanes(typingctx: Any, vector: Any, start: Any, stop: Any, fill: Any) -> Any:
-    """Lanes start <= lane < stop of `vector`; `fill` (a float32) in the others."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value, start_value, stop_value, fill_value = arguments
-        outside = builder.not_(_below(builder, start_value))
-        mask = builder.and_(outside, _below(builder, stop_value))
-        return builder.select(mask, value, _splat(builder, fill_value))
-
-    return float32x8(float32x8, types.intp, types.intp, types.float32), codegen
-
-
 def _tree(builder: ir.IRBuilder, vector: ir.Value, combine: Any) -> Any:
     """Fold eight lanes into one by halves: always (0,4)(1,5)(2,6)(3,7), then (0,2)(1,3), (0,1)."""
     undefined = ir.Constant(_VECTOR, ir.Undefined)
@@ -261,16 +248,6 @@ def greatest8(typingctx: Any, vector: Any) -> Any:
             return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
         return _tree(builder, arguments[0], larger)
-
-    return types.float32(float32x8), codegen
-
-
-@intrinsic
-def first_lane(typingctx: Any, vector: Any) -> Any:
-    """Lane 0, a float32."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.extract_element(arguments[0], ir.Constant(_INT32, 0))
 
     return types.float32(float32x8), codegen
 

@@ -1,5 +1,6 @@
 """Copying stored numbers to float32."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -51,12 +52,21 @@ def emit_widen(
     builder: ir.IRBuilder, stored: StoredFloats, source: Value, target: Value, count: Value
 ) -> None:
     """IR that copies in vectors, and what is left over number by number."""
+    for width, index in in_vectors(builder, count):
+        place = at(builder, pointer(builder, source), times(builder, index, stored.bytes))
+        goal = at(builder, pointer(builder, target), times(builder, index, 4))
+        store(builder, stored.load(builder, place, width), goal, 4)
+
+
+def in_vectors(builder: ir.IRBuilder, count: Value) -> Iterator[tuple[int, Value]]:
+    """IR loops over `count` numbers: their body is written once for vectors, once for the rest.
+
+    Yields:
+        The width of the vector, and the index of its first number.
+    """
     done: Value = ir.Constant(INT64, 0)
     for width in _WIDTHS:
         turns = builder.udiv(builder.sub(count, done), ir.Constant(INT64, width))
         with cgutils.for_range(builder, turns, intp=INT64) as turn:
-            index = builder.add(done, times(builder, turn.index, width))
-            place = at(builder, pointer(builder, source), times(builder, index, stored.bytes))
-            goal = at(builder, pointer(builder, target), times(builder, index, 4))
-            store(builder, stored.load(builder, place, width), goal, 4)
+            yield width, builder.add(done, times(builder, turn.index, width))
         done = builder.add(done, times(builder, turns, width))

@@ -16,7 +16,7 @@ from .embedding import Embedding
 from .linear import Linear
 from .norm import RMSNorm
 from .output_head import OutputHead
-from .projections import Projections, make_projections
+from .projections import Projections, ProjectionWeights, make_projections
 from .rotary import RotaryEmbedding
 from .weights import Weights
 
@@ -54,7 +54,8 @@ class Loader:
         self._weights = Weights(gguf, config)
         layers = [self._weights.layer(layer) for layer in range(config.num_layers)]
         head = self._weights.head(max(unit.n_bytes for unit in layers))
-        self.projections = make_projections(gguf, layers, head, compute, team, stages)
+        weights = ProjectionWeights(gguf, layers, head, compute, team, stages)
+        self.projections = make_projections(weights)
 
     def embedding(self) -> Embedding:
         """The token embedding."""

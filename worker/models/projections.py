@@ -1,6 +1,7 @@
 """The projections of a model, in the compute mode asked for."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ from worker.gguf import GGUFFile
 from worker.kernels.layouts import layout_of
 from worker.kernels.projection_task import tile_table
 from worker.kernels.tile import tiles
-from worker.matmul import choose_matmul
+from worker.matmul import CompiledMatmul, Matmul, choose_matmul
 from worker.packed_file import PackedTensor, open_packed
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
@@ -21,6 +22,42 @@ from .linear import F32Linear, Linear, PackedLinear, PackedPart
 from .packed_head import PackedHead
 
 Bias = NDArray[np.float32] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionWeights:
+    """What projections are made of.
+
+    Attributes:
+        gguf: the model's file.
+        layers: matrices of each layer.
+        head: matrices of the output head, cut by rows.
+        compute: how to compute.
+        team: threads to compute with.
+        stages: stage records.
+    """
+
+    gguf: GGUFFile
+    layers: Sequence[WeightUnit]
+    head: Sequence[WeightUnit]
+    compute: ComputeConfig
+    team: ThreadTeam
+    stages: Stages
+
+    def cache(self, units: Sequence[WeightUnit]) -> DequantCache:
+        """A dequant cache of some of the matrices.
+
+        Raises:
+            EngineConfigError: its bounds are too small.
+        """
+        return DequantCache(
+            self.gguf,
+            units,
+            self.team,
+            self.stages,
+            max_bytes=self.compute.dequant_cache_bytes,
+            max_units=self.compute.dequant_cache_layers,
+        )
 
 
 class Projections(Protocol):
@@ -53,33 +90,17 @@ class F32Projections:
     cache: DequantCache
     numerics: str
 
-    def __init__(
-        self,
-        gguf: GGUFFile,
-        layers: Sequence[WeightUnit],
-        head: Sequence[WeightUnit],
-        compute: ComputeConfig,
-        team: ThreadTeam,
-        stages: Stages,
-    ) -> None:
+    def __init__(self, weights: ProjectionWeights) -> None:
         """Set up the cache and prove the matrix product.
-
-        Args:
-            gguf: the model's file.
-            layers: matrices of each layer.
-            head: matrices of the output head, cut by rows.
-            compute: how to compute.
-            team: threads to compute with.
-            stages: stage records.
 
         Raises:
             EngineConfigError: the bounds of the cache are too small.
         """
-        units = [*layers, *head]
-        self.cache = _cache(gguf, units, compute, team, stages)
+        units = [*weights.layers, *weights.head]
+        self.cache = weights.cache(units)
         shapes = [matrix.shape for unit in units for matrix in unit.matrices]
-        self._matmul = choose_matmul(compute.matmul, shapes, team)
-        self._head = range(len(layers), len(units))
+        self._matmul = choose_matmul(weights.compute.matmul, shapes, weights.team)
+        self._head = range(len(weights.layers), len(units))
         self.numerics = f"f32, {self._matmul.numerics}"
 
     def linear(self, layer: int, index: int, bias: Bias = None) -> Linear:
@@ -88,12 +109,7 @@ class F32Projections:
 
     def head(self) -> PackedHead | list[Linear]:
         """The output head in slices, see `Projections`."""
-        slices: list[Linear] = []
-        first = 0
-        for unit in self._head:
-            slices.append(F32Linear(self.cache, unit, 0, self._matmul, None, first))
-            first += slices[-1].outputs
-        return slices
+        return _slices(self.cache, self._head, self._matmul)
 
 
 class PackedProjections:
@@ -102,28 +118,25 @@ class PackedProjections:
     cache: DequantCache
     numerics = "int8"
 
-    def __init__(
-        self,
-        gguf: GGUFFile,
-        layers: Sequence[WeightUnit],
-        head: Sequence[WeightUnit],
-        compute: ComputeConfig,
-        team: ThreadTeam,
-        stages: Stages,
-    ) -> None:
-        """Pack, or open what has been packed before; arguments and errors as `F32Projections`."""
+    def __init__(self, weights: ProjectionWeights) -> None:
+        """Pack, or open what has been packed before.
+
+        Raises:
+            EngineConfigError: the bounds of the cache are too small.
+        """
+        gguf, layers, head = weights.gguf, weights.layers, weights.head
         self._gguf, self._layers, self._head = gguf, layers, head
         # Each name once: a head is cut into slices of one tensor.
         packed = dict.fromkeys(name for unit in (*layers, *head) for name in _names(unit, gguf))
-        self._packed = open_packed(gguf, list(packed), team) if packed else None
+        self._packed = open_packed(gguf, list(packed), weights.team) if packed else None
         self._tiles: dict[str, NDArray[np.int64]] = {}
         # What is not packed: a unit for each layer that has any, a matrix for each tensor.
         rest = [_unpacked(unit, packed) for unit in (*layers, *head)]
         self._units = {
             i: n for n, i in enumerate(i for i, unit in enumerate(rest) if unit.matrices)
         }
-        self.cache = _cache(gguf, [u for u in rest if u.matrices], compute, team, stages)
-        self._matmul = choose_matmul("compiled", (), team)
+        self.cache = weights.cache([unit for unit in rest if unit.matrices])
+        self._matmul = CompiledMatmul(weights.team)
 
     def linear(self, layer: int, index: int, bias: Bias = None) -> Linear:
         """A projection, see `Projections`."""
@@ -134,13 +147,9 @@ class PackedProjections:
         name = self._head[0].matrices[0].sources[0].name
         if layout_of(self._gguf.tensors[name].qtype) is not None:
             return PackedHead(self._part(name, 0))
-        slices: list[Linear] = []
-        first = 0
-        for i in range(len(self._head)):
-            unit = self._units[len(self._layers) + i]
-            slices.append(F32Linear(self.cache, unit, 0, self._matmul, None, first))
-            first += slices[-1].outputs
-        return slices
+        first = len(self._layers)
+        units = [self._units[first + i] for i in range(len(self._head))]
+        return _slices(self.cache, units, self._matmul)
 
     def _linear(self, layer: int, matrix: WeightMatrix, bias: Bias) -> Linear:
         parts, others, column = [], [], 0
@@ -172,34 +181,20 @@ class PackedProjections:
         return F32Linear(self.cache, unit, index, self._matmul, part, column)
 
 
-def make_projections(
-    gguf: GGUFFile,
-    layers: Sequence[WeightUnit],
-    head: Sequence[WeightUnit],
-    compute: ComputeConfig,
-    team: ThreadTeam,
-    stages: Stages,
-) -> Projections:
-    """The projections in the mode asked for; arguments and errors as `F32Projections`."""
-    kind = PackedProjections if compute.mode == "int8" else F32Projections
-    return kind(gguf, layers, head, compute, team, stages)
+def make_projections(weights: ProjectionWeights) -> Projections:
+    """The projections in the mode asked for; errors as `F32Projections`."""
+    kind = PackedProjections if weights.compute.mode == "int8" else F32Projections
+    return kind(weights)
 
 
-def _cache(
-    gguf: GGUFFile,
-    units: Sequence[WeightUnit],
-    compute: ComputeConfig,
-    team: ThreadTeam,
-    stages: Stages,
-) -> DequantCache:
-    return DequantCache(
-        gguf,
-        units,
-        team,
-        stages,
-        max_bytes=compute.dequant_cache_bytes,
-        max_units=compute.dequant_cache_layers,
-    )
+def _slices(cache: DequantCache, units: Iterable[int], matmul: Matmul) -> list[Linear]:
+    """The output head from slices of its rows, one after the other."""
+    slices: list[Linear] = []
+    first = 0
+    for unit in units:
+        slices.append(F32Linear(cache, unit, 0, matmul, None, first))
+        first += slices[-1].outputs
+    return slices
 
 
 def _names(unit: WeightUnit, gguf: GGUFFile) -> list[str]:

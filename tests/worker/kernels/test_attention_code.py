@@ -3,15 +3,12 @@
 import re
 from functools import cache
 
-import llvmlite.binding as llvm
 import pytest
-from llvmlite import ir
 
 from worker.kernels.attention_tiles import AVX2, AVX512, MOST_ROWS, NEON, emit_scores, emit_values
 from worker.kernels.half import StoredFloats
-from worker.kernels.isa_ir import INT64
 
-from .test_tile_code import CPUS
+from .machine_code import CPUS, jumps_back, machine_code
 
 REGISTERS = {"avx512-vnni": AVX512, "avx-vnni": AVX2, "avx2": AVX2, "neon-dot": NEON}
 EMIT = {"scores": (emit_scores, 6), "values": (emit_values, 7)}
@@ -20,40 +17,23 @@ FUSED = {"neon-dot": r"\bfmla\b", **dict.fromkeys(X86, r"\bvfmadd\w+ps\b")}
 CONVERTED = {"neon-dot": r"\bfcvtl2?\b", **dict.fromkeys(X86, r"\bvcvtph2psx?\b")}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def all_targets():
-    """LLVM can write code for any CPU; running it is another matter."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-
-
 @cache
 def assembly(isa, product, is_half, rows):
     """Optimised code of a tile."""
-    triple, cpu = CPUS[isa]
-    emit, arguments = EMIT[product]
-    module = ir.Module()
-    module.triple = triple
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * arguments), "tile")
-    builder = ir.IRBuilder(function.append_basic_block())
-    emit(builder, REGISTERS[isa], StoredFloats(is_half, True), rows, list(function.args))
-    builder.ret_void()
-    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=3)
-    parsed = llvm.parse_assembly(str(module))
-    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
-    passes.getModulePassManager().run(parsed, passes)
-    return machine.emit_assembly(parsed)
+    emit_tile, count = EMIT[product]
+
+    def emit(builder, arguments):
+        emit_tile(builder, REGISTERS[isa], StoredFloats(is_half, True), rows, list(arguments))
+
+    return machine_code(isa, count, emit)
 
 
 def innermost_loops(code, instruction):
     """Runs of instructions that jump back, hold the instruction and no such run."""
-    lines = [line.strip() for line in code.splitlines()]
-    labels = {line[:-1]: at for at, line in enumerate(lines) if re.fullmatch(r"[\w.$]+:", line)}
+    lines, jumps = jumps_back(code)
     spans = []
-    for end, line in enumerate(lines):
-        jump = re.fullmatch(r"(?:j|b|cb|tb)[\w.]*\t(?:.*, )?([\w.$]+)", line)
-        start = labels.get(jump[1], end) if jump else end
-        if start < end and not any(start < other for other, _ in spans):
+    for start, end in jumps:
+        if not any(start < other for other, _ in spans):
             spans.append((start, end))
     bodies = [lines[start + 1 : end + 1] for start, end in spans]
     return [body for body in bodies if any(re.search(instruction, line) for line in body)]

@@ -45,8 +45,7 @@ def test_any_finite_block_stays_within_half_a_step(values):
     numbers, codes = fields(quantized(x))
     d = np.float64(numbers[0, 0, 0])
     assert np.abs(codes.astype(int)).max() <= 127
-    # Below 127 / 2^-126 the inverse is no float32, and such blocks become zeros.
-    if np.abs(x).max() > 1e-36:
+    if np.abs(x).max() >= 2.0**-90:
         error = np.abs(d * codes[0, 0] - x[0].astype(np.float64))
         assert error.max() <= d * 0.5001
 
@@ -61,6 +60,19 @@ def test_ties_go_to_the_even_integer():
 def test_zeros_give_zeros():
     """A block of zeros has scale 0 and no NaN."""
     assert not quantized(np.zeros((2, 64), np.float32)).any()
+
+
+@pytest.mark.parametrize(
+    ("largest", "is_kept"), [(2.0**-90, True), (2.0**-91, False), (1e-42, False)]
+)
+def test_blocks_of_next_to_nothing_become_zeros(largest, is_kept):
+    """No scale is so small that its products with a weight's scale are subnormal."""
+    x = np.full((1, 32), largest, np.float32)
+    records = quantized(x)
+    assert is_kept == records.any()
+    smallest_weight_scale = np.float32(2.0**-24)
+    d = fields(records)[0][0, 0, 0]
+    assert d == 0 or d * smallest_weight_scale >= np.finfo(np.float32).tiny
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])

@@ -3,24 +3,17 @@
 import re
 from functools import cache
 
-import llvmlite.binding as llvm
 import pytest
 from gguf import GGMLQuantizationType as QType
-from llvmlite import ir
 
 from worker.kernels.feature_probe import INSTRUCTION_SETS
-from worker.kernels.isa_ir import INT64
 from worker.kernels.tile import write_tile
+
+from .machine_code import CPUS, loops, machine_code
 
 QUANTS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 FLOATS = ("F16", "BF16", "F32")
 COLUMNS = (1, 2, 4, 8)
-CPUS = {
-    "avx512-vnni": ("x86_64-unknown-linux-gnu", "icelake-server"),
-    "avx-vnni": ("x86_64-unknown-linux-gnu", "alderlake"),
-    "avx2": ("x86_64-unknown-linux-gnu", "znver3"),
-    "neon-dot": ("arm64-apple-macosx14", "apple-m1"),
-}
 # The instruction that multiplies, with the form of its operands.
 PRODUCTS = {
     "avx512-vnni": r"vpdpbusd\t-?\d*\(.*\)\{1to16\}, %zmm\d+, %zmm\d+",
@@ -33,42 +26,20 @@ FUSED = {"neon-dot": "fmla"}
 ON_STACK = {"Q2_K": 3, "Q3_K": 4, "Q6_K": 4}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def all_targets():
-    """LLVM can write code for any CPU; running it is another matter."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-
-
 @cache
 def assembly(isa, name, columns):
     """Optimised code of a tile."""
-    triple, cpu = CPUS[isa]
-    module = ir.Module()
-    module.triple = triple
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * 6), "tile")
-    builder = ir.IRBuilder(function.append_basic_block())
-    write_tile(builder, QType[name], INSTRUCTION_SETS[isa], columns, function.args)
-    builder.ret_void()
-    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=3)
-    parsed = llvm.parse_assembly(str(module))
-    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
-    passes.getModulePassManager().run(parsed, passes)
-    return machine.emit_assembly(parsed)
+
+    def emit(builder, arguments):
+        write_tile(builder, QType[name], INSTRUCTION_SETS[isa], columns, arguments)
+
+    return machine_code(isa, 6, emit)
 
 
 def inner_loop(code, instruction):
     """The shortest run of instructions that an instruction is in and that jumps back."""
-    lines = [line.strip() for line in code.splitlines()]
-    labels = {line[:-1]: at for at, line in enumerate(lines) if re.fullmatch(r"[\w.$]+:", line)}
-    loops = []
-    for end, line in enumerate(lines):
-        jump = re.fullmatch(r"(?:j|b|cb|tb)[\w.]*\t(?:.*, )?([\w.$]+)", line)
-        start = labels.get(jump[1], end) if jump else end
-        body = [line for line in lines[start + 1 : end + 1] if re.match(r"[a-z{]", line)]
-        if any(re.search(instruction, line) for line in body):
-            loops.append(body)
-    return min(loops, key=len)
+    bodies = [[line for line in body if re.match(r"[a-z{]", line)] for body in loops(code)]
+    return min((b for b in bodies if any(re.search(instruction, line) for line in b)), key=len)
 
 
 def stack_accesses(loop):

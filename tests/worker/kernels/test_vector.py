@@ -7,7 +7,6 @@ from worker.kernels.jit import kernel
 from worker.kernels.vector import (
     exp8,
     greatest8,
-    keep_lanes,
     load8,
     load_part,
     store8,
@@ -30,7 +29,6 @@ def _lanes(x, out):
     v = load8(x, 0)
     out[0] = sum8(v)
     out[1] = greatest8(v)
-    store8(out, 8, keep_lanes(v, 2, 5, np.float32(-1.0)))
     store_part(out, 16, 3, load_part(x, 0, 2))
     store8(out, 24, upper_half(v))
 
@@ -73,12 +71,11 @@ def test_exp_of_special_values(x, expected):
 
 
 def test_lane_operations():
-    """Sum, maximum, masking, partial load and store, and moving the upper half."""
+    """Sum, maximum, partial load and store, and moving the upper half."""
     x = np.array([1, 2, 4, 8, 16, 32, 64, 128], np.float32)
     out = np.full(32, 7, np.float32)
     _lanes(x, out)
     assert [255, 128] == out[:2].tolist()
-    assert [-1, -1, 4, 8, 16, -1, -1, -1] == out[8:16].tolist()
     assert [1, 2, 0, 7, 7, 7, 7, 7] == out[16:24].tolist()
     assert [16, 32, 64, 128] == out[24:28].tolist()
 
