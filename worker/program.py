@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .kernels.native import Native, address_of
-from .kernels.operations import OPERATION_WORDS, RUNS, SHARED_WORDS, run_operations
+from .kernels.operations import OPERATION_WORDS, SHARED_WORDS
 from .stages import Stages
 from .thread_team import ThreadTeam
 
@@ -113,30 +113,19 @@ class _Replay:
         self._shared = memory[skew : skew + SHARED_WORDS]
         self._nanoseconds = np.zeros(len(tasks.stages), np.int64)
         self._kept = (tasks.arguments, header)  # alive as long as their addresses are used
-        self._addresses = (
+        self._program = (
             address_of(self._operations),
             len(self._operations),
             address_of(header),
             address_of(self._shared),
+            time.CLOCK_MONOTONIC,
+            address_of(self._nanoseconds),
         )
-        self._times = address_of(self._nanoseconds)
 
     def run(self, stages: Stages) -> None:
         if stages.recording:
             self._nanoseconds[:] = 0
-        self._team.together(self._run_thread)
+        self._team.replay(self._program)
         if stages.recording:
             for stage, nanoseconds in zip(self._stages, self._nanoseconds.tolist(), strict=True):
                 stages.add(stage, 1e-9 * nanoseconds)
-
-    def _run_thread(self, thread: int) -> None:
-        clock, before = time.CLOCK_MONOTONIC, self._shared[RUNS]
-        words = (*self._addresses, thread, self._team.threads, clock, self._times)
-        try:
-            run_operations(*words)
-        except BaseException:
-            # A KeyboardInterrupt may come before the compiled loop has begun; the other threads
-            # wait for this one at their first barrier.
-            if thread == 0 and self._shared[RUNS] == before:
-                run_operations(*words)
-            raise

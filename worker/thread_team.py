@@ -14,7 +14,17 @@ from types import TracebackType
 import numpy as np
 
 from .blas_threads import hold_blas_to_one_thread
+from .kernels.native import address_of
 from .kernels.spin import wait_for_change
+from .kernels.team import (
+    OPERATIONS,
+    REGION,
+    TIMES,
+    WORDS_A_THREAD,
+    announce,
+    follow,
+    take_part,
+)
 
 Work = Callable[[int], None]
 Job = Callable[[int], None]
@@ -23,7 +33,6 @@ Job = Callable[[int], None]
 # last at most about a millisecond on an idle core.
 _PAUSES = 3000
 _YIELDS = 1000
-_WORD = 16  # int64 words between two threads' counters: no two share a cache line
 
 
 class ThreadTeam:
@@ -41,9 +50,8 @@ class ThreadTeam:
     def __init__(self, threads: int) -> None:
         assert threads >= 1, threads
         self.threads = threads
-        # Word 0 counts regions begun; word i * _WORD the last region that helper i has finished.
-        self._words = np.zeros(threads * _WORD, np.int64)
-        self._region = 0
+        self._words = np.zeros(threads * WORDS_A_THREAD, np.int64)  # see `kernels.team`
+        self._address = address_of(self._words)
         self._job: Job | None = None
         self._error: BaseException | None = None
         self._parked = 0
@@ -86,14 +94,35 @@ class ThreadTeam:
             BaseException: the first exception of a call.
         """
         self._assert_free()
+        self._wait_for_helpers()
         self._job = job
-        self._begin_region()
+        self._words[OPERATIONS] = 0
+        announce(self._address)
+        self._wake_parked()
         self._do_job(0)
         self._wait_for_helpers()
         self._job = None
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def replay(self, program: tuple[int, int, int, int, int, int]) -> None:
+        """Take all threads through a compiled program; the work is done when this returns.
+
+        Args:
+            program: the arguments of `run_operations` from `operations` on, the thread and the
+                number of threads left out.
+        """
+        self._assert_free()
+        self._wait_for_helpers()
+        self._words[OPERATIONS : TIMES + 1] = program
+        region = self._words[REGION] + 1
+        try:
+            announce(self._address)
+        finally:  # a KeyboardInterrupt may come in between, when the helpers are on their way
+            if self._words[REGION] == region:
+                self._wake_parked()
+                take_part(self._address, 0, self.threads)
 
     def _assert_free(self) -> None:
         assert self._job is None, "ThreadTeam.run was called from within a work item"
@@ -103,8 +132,11 @@ class ThreadTeam:
         """End the helper threads. A second call does nothing."""
         if self._closed:
             return
+        self._wait_for_helpers()
         self._closed = True
-        self._begin_region()
+        self._words[OPERATIONS] = 0
+        announce(self._address)
+        self._wake_parked()
         for helper in self._helpers:
             helper.join()
 
@@ -119,10 +151,8 @@ class ThreadTeam:
     ) -> None:
         self.close()
 
-    def _begin_region(self) -> None:
-        # The GIL orders these writes before the helpers' reads: a helper holds it when it reads.
-        self._region += 1
-        self._words[0] = self._region
+    def _wake_parked(self) -> None:
+        """Wake helpers that sleep; the region has begun."""
         if self._parked:
             with self._wake:
                 self._wake.notify_all()
@@ -137,28 +167,30 @@ class ThreadTeam:
                 self._error = error
 
     def _wait_for_helpers(self) -> None:
+        """Wait until all helpers are done with the last region."""
+        region = self._words[REGION]
         for helper in range(1, self.threads):
-            word = helper * _WORD
-            while self._words[word] != self._region:
-                wait_for_change(self._words, word, self._region - 1, _PAUSES, _YIELDS)
+            own = helper * WORDS_A_THREAD
+            while (done := self._words[own]) != region:
+                wait_for_change(self._address, own, done, _PAUSES, _YIELDS)
 
     def _help(self, helper: int) -> None:
-        """Life of a helper thread: wait for a region, take items, say so, again."""
+        """Life of a helper thread: wait for a region, do its part, say so, again."""
         hold_blas_to_one_thread()
-        seen = 0
+        own = helper * WORDS_A_THREAD
         while True:
-            if not wait_for_change(self._words, 0, seen, _PAUSES, _YIELDS):
-                self._park(seen)
-            seen = self._region
+            if not follow(self._address, helper, self.threads, _PAUSES, _YIELDS):
+                self._park(own)
+                continue
             if self._closed:
                 return
             self._do_job(helper)
-            self._words[helper * _WORD] = seen
+            self._words[own] = self._words[REGION]
 
-    def _park(self, seen: int) -> None:
-        """Sleep until a region other than `seen` has begun."""
+    def _park(self, own: int) -> None:
+        """Sleep until a region has begun that the helper with that word has not done."""
         with self._wake:
             self._parked += 1
-            while self._region == seen:
+            while self._words[REGION] == self._words[own]:
                 self._wake.wait()
             self._parked -= 1

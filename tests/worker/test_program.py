@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-import worker.program
+import worker.thread_team
 from worker.kernels.native import address_of, int64s, task, word
 from worker.program import Program
 from worker.stages import Stages
@@ -124,25 +124,28 @@ def test_an_error_of_a_call_leaves_the_program_usable(team):
     assert np.array_equal(np.arange(1, SIZE + 1), values)
 
 
-def test_an_interrupt_before_the_compiled_loop_strands_no_thread(monkeypatch, team):
-    """The others wait at a barrier for the interrupted thread: it goes there before it raises."""
+@pytest.mark.parametrize("announced", [False, True])
+def test_an_interrupt_around_the_announcement_strands_no_thread(monkeypatch, team, announced):
+    """Helpers that are on their way wait at a barrier: the caller goes there before it raises."""
     values, threads, _ = arrays()
     program = Program(team, Stages(), 4)
     program.add_task("norm", add_item, [address_of(values), address_of(threads)], items=SIZE)
     program.finish()
-    caller, interrupts, real = threading.get_ident(), [1], worker.program.run_operations
+    interrupts, real = [1], worker.thread_team.announce
 
-    def interrupted(*words):
-        if threading.get_ident() == caller and interrupts:
+    def interrupted(words):
+        if announced or not interrupts:
+            real(words)
+        if interrupts:
             interrupts.pop()
             raise KeyboardInterrupt
-        real(*words)
 
-    monkeypatch.setattr(worker.program, "run_operations", interrupted)
+    monkeypatch.setattr(worker.thread_team, "announce", interrupted)
     with pytest.raises(KeyboardInterrupt):
         program.run()
+    assert np.array_equal(announced * np.arange(1, SIZE + 1), values)
     program.run()
-    assert np.array_equal(2 * np.arange(1, SIZE + 1), values)
+    assert np.array_equal((1 + announced) * np.arange(1, SIZE + 1), values)
 
 
 def test_times_are_recorded_by_stage_while_recording(team):

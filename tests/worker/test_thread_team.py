@@ -6,8 +6,17 @@ import time
 import numpy as np
 import pytest
 
+from worker.kernels.native import address_of, int64s, task, word
 from worker.kernels.spin import wait_for_change
+from worker.program import Program
+from worker.stages import Stages
 from worker.thread_team import ThreadTeam
+
+
+@task
+def count_one(header, arguments, item, thread):
+    """Add 1 to element `item` of an array of 8."""
+    int64s(word(arguments, 0), 8)[item] += 1
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -82,6 +91,37 @@ def test_parked_threads_wake_up():
             team.run(lambda _item: meeting.wait(), 2)
 
 
+def test_programs_and_python_jobs_follow_each_other(team):
+    """Helpers come back to Python for a job, and stay in compiled code between programs."""
+    values = np.zeros(8, np.int64)
+    program = Program(team, Stages(), 1)
+    program.add_task("norm", count_one, [address_of(values)], items=8)
+    program.finish()
+    for turn in range(1, 30):
+        for _ in range(turn % 3):
+            program.run()
+        seen = []
+        team.run(seen.append, 5)
+        assert sorted(seen) == list(range(5))
+    assert (values == sum(turn % 3 for turn in range(1, 30))).all()
+
+
+def test_a_program_wakes_parked_threads():
+    """After a pause longer than the spin, helpers still take part."""
+    values = np.zeros(8, np.int64)
+    with ThreadTeam(3) as team:
+        program = Program(team, Stages(), 1)
+        program.add_task("norm", count_one, [address_of(values)], items=8)
+        program.finish()
+        for turn in range(1, 4):
+            deadline = time.monotonic() + 30
+            while team._parked < 2:
+                assert time.monotonic() < deadline, "the helper threads never parked"
+                time.sleep(0.01)
+            program.run()
+            assert (values == turn).all()
+
+
 def test_close_ends_the_threads_and_may_be_repeated():
     """No thread outlives its team."""
     before = threading.active_count()
@@ -101,6 +141,6 @@ def test_a_nested_region_is_refused():
 def test_a_wait_is_bounded():
     """A word that never changes gives False, a changed one True at once."""
     words = np.zeros(4, np.int64)
-    assert not wait_for_change(words, 1, 0, 10, 10)
+    assert not wait_for_change(address_of(words), 1, 0, 10, 10)
     words[1] = 5
-    assert wait_for_change(words, 1, 0, 10, 10)
+    assert wait_for_change(address_of(words), 1, 0, 10, 10)

@@ -5,6 +5,7 @@ from collections.abc import Sequence as Chunks
 import numpy as np
 
 from kvpool import FREED, BlockTables, KVCache
+from worker.kernels.batch_arrays import fill_slots
 from worker.models.batch import Batch
 from worker.models.logits import Logits
 from worker.models.model import Model
@@ -32,7 +33,6 @@ class ModelRunner:
         T, S, G = max_num_batched_tokens, max_num_seqs, len(kv.groups)
         self._token_ids = np.empty(T, np.int32)
         self._positions = np.empty(T, np.int32)
-        self._owners = np.empty(T, np.int64)  # the sequence of each token
         self._query_start = np.zeros(S + 1, np.int32)
         self._slots = np.empty((G, T), np.int64)
         self._tables = np.empty((G, S, 0), np.int32)
@@ -47,31 +47,34 @@ class ModelRunner:
         self._widen(max(t.num_columns for chunk in chunks for t in chunk.sequence.tables))
         for s, chunk in enumerate(chunks):
             self._fill_tables(s, chunk.sequence.tables)
-        self._fill_slots(T)
+        self._fill_slots(S, T)
+        sampling = [(s, chunk.sequence.params) for s, chunk in enumerate(chunks) if chunk.samples]
         last = self._query_start[1 : S + 1] - 1
-        sampling = [chunk.sequence.params for chunk in chunks if chunk.samples]
         return Batch(
             token_ids=self._token_ids[:T],
             positions=self._positions[:T],
             query_start=self._query_start[: S + 1],
-            logit_rows=last[[chunk.samples for chunk in chunks]],
-            keep_logits=np.array([params.needs_logits for params in sampling], np.bool_),
+            logit_rows=last[[s for s, _ in sampling]],
+            keep_logits=np.array([params.needs_logits for _, params in sampling], np.bool_),
             slots=tuple(slots[:T] for slots in self._slots),
             block_tables=tuple(tables[:S] for tables in self._tables),
         )
 
     def _fill_tokens(self, chunks: Chunks[ScheduledChunk]) -> int:
-        """Token ids, positions and owners of all chunks; how many tokens there are."""
-        end = 0
-        for s, chunk in enumerate(chunks):
-            first, start = chunk.sequence.num_computed_tokens, end
-            end += chunk.num_tokens
+        """Token ids, positions and borders of all chunks; how many tokens there are."""
+        token_ids: list[int] = []
+        positions: list[int] = []
+        query_start = [0]
+        for chunk in chunks:
+            first = chunk.sequence.num_computed_tokens
             stop = first + chunk.num_tokens
-            self._token_ids[start:end] = chunk.sequence.token_ids[first:stop]
-            self._positions[start:end] = np.arange(first, stop)
-            self._owners[start:end] = s
-            self._query_start[s + 1] = end
-        return end
+            token_ids += chunk.sequence.token_ids[first:stop]
+            positions += range(first, stop)
+            query_start.append(len(token_ids))
+        self._token_ids[: len(token_ids)] = token_ids
+        self._positions[: len(positions)] = positions
+        self._query_start[: len(query_start)] = query_start
+        return len(token_ids)
 
     def _widen(self, columns: int) -> None:
         """Make the tables at least that wide; they at least double, so it happens seldom."""
@@ -88,10 +91,8 @@ class ModelRunner:
             self._tables[g, s, n : self._filled[g, s]] = FREED
             self._filled[g, s] = n
 
-    def _fill_slots(self, T: int) -> None:
-        """Where each token's K/V go: block * block_size + offset, in each group."""
-        columns, offsets = np.divmod(self._positions[:T], self._kv.block_size)
+    def _fill_slots(self, S: int, T: int) -> None:
+        """Where each token's K/V go, in each group."""
+        positions, borders = self._positions[:T], self._query_start[: S + 1]
         for slots, tables in zip(self._slots, self._tables, strict=True):
-            blocks = tables[self._owners[:T], columns]
-            np.multiply(blocks, self._kv.block_size, out=slots[:T])
-            slots[:T] += offsets
+            fill_slots(positions, borders, tables, self._kv.block_size, slots)

@@ -40,6 +40,28 @@ def put_word(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
 
 
 @intrinsic
+def load_acquire(typingctx: Any, address: Any, index: Any) -> Any:
+    """Read an element of int64 numbers that other threads write, and all they wrote before it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_element(builder, _INT64, *arguments), "acquire", 8)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def store_release(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write an element of int64 numbers that other threads read, after all written before."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _element(builder, _INT64, *arguments[:2])
+        builder.store_atomic(arguments[2], place, "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
 def count_up(typingctx: Any, address: Any, index: Any) -> Any:
     """Add 1 to an element of int64 numbers that threads share; gives what it was before.
 

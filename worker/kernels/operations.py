@@ -16,6 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .jit import kernel
+from .memory import count_up, load_acquire, store_release
 from .native import call_native, word
 from .spin import pause
 
@@ -23,9 +24,9 @@ from .spin import pause
 TASK, ARGUMENTS, ITEMS, ITEMS_WORD = range(4)
 OPERATION_WORDS = 4
 
-# The team's shared words, two cache lines apart so that no two share one.
-_COUNTER, _ARRIVED, _GENERATION, RUNS = 0, 16, 32, 48
-SHARED_WORDS = 64
+# The program's shared words, two cache lines apart so that no two share one.
+_COUNTER, _ARRIVED, _GENERATION = 0, 16, 32
+SHARED_WORDS = 48
 
 # How long a thread spins at a barrier: longer than threads usually wait for the last item. Then it
 # sleeps at once instead of offering its core: an idle core takes over the thread that is waited for
@@ -36,43 +37,6 @@ _SLEEP_MICROSECONDS = 20
 
 _INT32 = ir.IntType(32)
 _INT64 = ir.IntType(64)
-
-
-def _pointer(builder: ir.IRBuilder, address: Any, index: Any) -> Any:
-    return builder.gep(builder.inttoptr(address, _INT64.as_pointer()), [index])
-
-
-@intrinsic
-def _fetch_add(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
-    """Add to a word atomically; gives what it was before."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _pointer(builder, *arguments[:2])
-        return builder.atomic_rmw("add", pointer, arguments[2], "acq_rel")
-
-    return types.int64(types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic
-def _load(typingctx: Any, address: Any, index: Any) -> Any:
-    """Read a word that other threads write."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(_pointer(builder, *arguments), "acquire", 8)
-
-    return types.int64(types.int64, types.int64), codegen
-
-
-@intrinsic
-def _store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
-    """Write a word that other threads read."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _pointer(builder, *arguments[:2])
-        builder.store_atomic(arguments[2], pointer, "release", 8)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic
@@ -117,16 +81,13 @@ def run_operations(
             number of items, and the index of the header word that holds the number instead (or -1).
         count: operations.
         header: address of the step's int64 words.
-        shared: address of SHARED_WORDS int64 words, all 0 at first, left ready for another run;
-            word RUNS counts the runs that thread 0 has begun.
+        shared: address of SHARED_WORDS int64 words, all 0 at first, left ready for another run.
         thread: index of this thread, 0 to threads - 1.
         threads: threads in the team; each of them must call this.
         clock: id of the clock that `times` are taken from.
         times: address of [count] int64: thread 0 adds the nanoseconds each operation took.
     """
     begin = _nanoseconds(clock) if thread == 0 else 0
-    if thread == 0:
-        _store(shared, RUNS, _load(shared, RUNS) + 1)
     for i in range(count):
         at = OPERATION_WORDS * i
         task, arguments = word(operations, at + TASK), word(operations, at + ARGUMENTS)
@@ -137,32 +98,32 @@ def run_operations(
             for item in range(items if thread == 0 else 0):
                 call_native(task, (header, arguments, item, thread))
         else:
-            item = _fetch_add(shared, _COUNTER, 1)
+            item = count_up(shared, _COUNTER)
             while item < items:
                 call_native(task, (header, arguments, item, thread))
-                item = _fetch_add(shared, _COUNTER, 1)
+                item = count_up(shared, _COUNTER)
         if threads > 1:
             _barrier(shared, threads, clock)
         if thread == 0:
             now = _nanoseconds(clock)
-            _store(times, i, _load(times, i) + now - begin)
+            store_release(times, i, load_acquire(times, i) + now - begin)
             begin = now
 
 
 @kernel
 def _barrier(shared: int, threads: int, clock: int) -> None:
     """Wait until all threads are here; the last one puts the counter of items back to 0."""
-    generation = _load(shared, _GENERATION)
-    if _fetch_add(shared, _ARRIVED, 1) == threads - 1:
-        _store(shared, _ARRIVED, 0)
-        _store(shared, _COUNTER, 0)
-        _store(shared, _GENERATION, generation + 1)
+    generation = load_acquire(shared, _GENERATION)
+    if count_up(shared, _ARRIVED) == threads - 1:
+        store_release(shared, _ARRIVED, 0)
+        store_release(shared, _COUNTER, 0)
+        store_release(shared, _GENERATION, generation + 1)
         return
     begin = _nanoseconds(clock)
     while _nanoseconds(clock) - begin < _SPIN_NANOSECONDS:
         for _ in range(_PAUSES):
-            if _load(shared, _GENERATION) != generation:
+            if load_acquire(shared, _GENERATION) != generation:
                 return
             pause()
-    while _load(shared, _GENERATION) == generation:
+    while load_acquire(shared, _GENERATION) == generation:
         _sleep(_SLEEP_MICROSECONDS)

@@ -7,27 +7,15 @@ machine slows the team down softly.
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from .jit import kernel
+from .memory import load_acquire
 
 _INT32 = ir.IntType(32)
-
-
-@intrinsic
-def _load_acquire(typingctx: Any, words: Any, index: Any) -> Any:
-    """Element of an int64 array, read atomically and never from a register."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.load_atomic(builder.gep(data, [arguments[1]]), "acquire", 8)
-
-    return types.int64(words, types.intp), codegen
 
 
 @intrinsic
@@ -66,24 +54,22 @@ def _offer_core(typingctx: Any) -> Any:
 
 
 @kernel
-def wait_for_change(
-    words: NDArray[np.int64], index: int, seen: int, pauses: int, yields: int
-) -> bool:
-    """Wait until words[index] differs from `seen`; False when the bound was reached first.
+def wait_for_change(words: int, index: int, seen: int, pauses: int, yields: int) -> bool:
+    """Wait until a word differs from `seen`; False when the bound was reached first.
 
     Args:
-        words: int64 array shared between threads.
-        index: the element to watch.
+        words: address of int64 words shared between threads.
+        index: of the word to watch.
         seen: the value it has now.
         pauses: looks at the word with a pause between.
         yields: further looks with the core offered between.
     """
     for _ in range(pauses):
-        if _load_acquire(words, index) != seen:
+        if load_acquire(words, index) != seen:
             return True
         pause()
     for _ in range(yields):
-        if _load_acquire(words, index) != seen:
+        if load_acquire(words, index) != seen:
             return True
         _offer_core()
     return False

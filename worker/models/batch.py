@@ -6,6 +6,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.kernels.batch_arrays import (
+    LOGIT_ROWS,
+    NO_FAULT,
+    POSITIONS,
+    QUERY_START,
+    SLOTS,
+    TOKEN_IDS,
+    batch_fault,
+    slots_fault,
+)
+
+_FAULTS = {
+    QUERY_START: "query_start does not cut the tokens into sequences",
+    TOKEN_IDS: "a token id outside the vocabulary",
+    POSITIONS: "a position past the rotary tables",
+    LOGIT_ROWS: "a logit row outside the batch",
+    SLOTS: "a slot outside the pool",
+}
+
 
 @dataclass(slots=True)
 class Batch:
@@ -55,22 +74,21 @@ class Batch:
         for name in ("token_ids", "positions", "query_start", "logit_rows"):
             assert getattr(self, name).dtype == np.int32, f"{name} is not int32"
         assert self.positions.shape == (tokens,), (self.positions.shape, tokens)
-        assert self.query_start[0] == 0, self.query_start
-        assert self.query_start[-1] == tokens, (self.query_start, tokens)
-        assert np.all(np.diff(self.query_start) > 0), self.query_start
-        assert _within(self.token_ids, vocab_size), "a token id outside the vocabulary"
-        assert _within(self.positions, num_positions), "a position past the rotary tables"
-        assert _within(self.logit_rows, tokens), "a logit row outside the batch"
         assert self.keep_logits.dtype == np.bool_, self.keep_logits.dtype
         assert self.keep_logits.shape == self.logit_rows.shape, self.keep_logits.shape
+        fault = batch_fault(
+            self.token_ids,
+            self.positions,
+            self.query_start,
+            self.logit_rows,
+            vocab_size,
+            num_positions,
+        )
+        assert fault == NO_FAULT, _FAULTS[fault]
         assert len(self.slots) == len(self.block_tables) == len(num_slots), len(num_slots)
         for slots, table, count in zip(self.slots, self.block_tables, num_slots, strict=True):
             assert slots.dtype == np.int64, slots.dtype
             assert slots.shape == (tokens,), (slots.shape, tokens)
-            assert _within(slots, count), "a slot outside the pool"
+            assert slots_fault(slots, count) == NO_FAULT, _FAULTS[SLOTS]
             assert table.dtype == np.int32, table.dtype
             assert len(table) == sequences, (table.shape, sequences)
-
-
-def _within(indices: NDArray[np.generic], count: int) -> bool:
-    return indices.size == 0 or bool(indices.min() >= 0 and indices.max() < count)
