@@ -33,6 +33,7 @@ class WorkerSpec:
         sha256: what the model's hash must be: the driver's.
         engine: engine settings, threads set.
         sampling: the job's sampling parameters.
+        max_n: most completions that a row may ask for.
         optional: result columns that were asked for.
     """
 
@@ -40,6 +41,7 @@ class WorkerSpec:
     sha256: str
     engine: EngineConfig
     sampling: SamplingParams
+    max_n: int
     optional: frozenset[OptionalColumn]
 
 
@@ -72,10 +74,10 @@ class Worker:
         """Load the model.
 
         Returns:
-            ``numerics``, ``load_s``, ``reserved_bytes`` (of KV pool and dequant cache, which are
-            filled as rows come) and ``available_bytes`` (of the node now); or ``error`` and
-            ``error_class`` when the model or the settings are at fault, which trying again would
-            not change.
+            ``numerics``, ``load_s``, ``kv_pool`` (what fits into it, as text), ``reserved_bytes``
+            (of KV pool and dequant cache, which are filled as rows come) and ``available_bytes``
+            (of the node now); or ``error`` and ``error_class`` when the model or the settings are
+            at fault, which trying again would not change.
         """
         started = monotonic()
         try:
@@ -98,7 +100,7 @@ class Worker:
         """
         assert self._loop is not None, "load comes first"
         assert self._spec is not None, "load comes first"
-        rows = requests_of(payload, first_row, self._spec.sampling)
+        rows = requests_of(payload, first_row, self._spec.sampling, self._spec.max_n)
         completions = await asyncio.wrap_future(self._loop.submit(rows, num_rows))
         table = shard_table(
             completions,
@@ -133,6 +135,7 @@ class Worker:
         kv_bytes = engine.stats.snapshot().kv_bytes_total
         return {
             "numerics": engine.numerics,
+            "kv_pool": str(engine.kv_capacity),
             "reserved_bytes": kv_bytes + engine.model.dequant_cache.stats().reserved_bytes,
             "available_bytes": available_memory(),
         }

@@ -69,11 +69,20 @@ class ClusterConfig(BaseModel):
     output_prefix: str = Field(
         default="", description="Put before the name of every result column."
     )
+    max_n: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most completions of a row (n of its sampling parameters); a row that asks for "
+        "more is a row error. Above 1, a column completions lists all of a row's, each with text, "
+        "finish_reason and num_generated_tokens; generated_text is the first. Default: "
+        "sampling.n.",
+    )
     output_columns: frozenset[Annotated[OptionalColumn, Field(strict=False)]] = Field(
         default=frozenset(),
         strict=False,  # YAML has lists and names
         description="Result columns to write besides the usual ones: prompt_tokens, "
-        "generated_tokens, logprobs. Logprobs come by themselves when sampling.logprobs is set; "
+        "generated_tokens, logprobs, completions. Completions come by themselves when max_n is "
+        "above 1. Logprobs come by themselves when sampling.logprobs is set; "
         "otherwise the column has the sampled token alone, or what the row asks for. A row that "
         "asks for logprobs when there is no such column is a row error.",
     )

@@ -228,6 +228,7 @@ class Driver:
         record.available_bytes = answer["available_bytes"]
         if self._phase is Phase.STARTING:
             self._check_memory(record.node)
+            self._tell(f"{worker_id} on {record.node}: KV pool of {answer['kv_pool']}")
         self._dispatcher.add_worker(worker_id)
 
     def _check_memory(self, node: str) -> None:
@@ -242,8 +243,8 @@ class Driver:
             raise JobConfigError(
                 f"node {node}: not enough memory for {len(loaded)} of {self._placement.workers} "
                 f"workers: their KV pools and dequant caches need {needed} bytes, {available} are "
-                "available; lower cluster.workers, engine.kv_pool_bytes or "
-                "engine.dequant_cache_bytes"
+                "available; lower cluster.workers, engine.kv_pool_bytes (or kv_pool_tokens, "
+                "kv_pool_share) or engine.dequant_cache_bytes"
             )
 
     def _shard_done(self, event: Event) -> None:

@@ -22,10 +22,20 @@ _COUNTERS: Final = (
     "prefill_tokens",
     "decode_tokens",
     "recomputed_tokens",
+    "preemptions",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
     "dequant_hits",
     "dequant_misses",
 )
-_GAUGES: Final = ("running", "waiting", "kv_blocks_used", "kv_blocks_total", "dequant_bytes")
+_GAUGES: Final = (
+    "running",
+    "waiting",
+    "kv_blocks_used",
+    "kv_blocks_idle",
+    "kv_blocks_total",
+    "dequant_bytes",
+)
 
 
 class Snapshot(Protocol):

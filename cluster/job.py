@@ -27,7 +27,7 @@ class Job:
         cluster: how the work is spread and written.
 
     Raises:
-        JobConfigError: a path is empty or cannot be one.
+        JobConfigError: a path is empty or cannot be one; or ``sampling.n`` is above ``max_n``.
     """
 
     input: str
@@ -47,6 +47,16 @@ class Job:
             if not path or "\0" in path:
                 raise JobConfigError(f"{name}: {path!r} is no path; name a file or folder")
             object.__setattr__(self, name, path)
+        if self.sampling.n > self.max_n:
+            raise JobConfigError(
+                f"sampling.n: {self.sampling.n} is more than cluster.max_n {self.max_n}; raise "
+                "cluster.max_n or lower sampling.n"
+            )
+
+    @property
+    def max_n(self) -> int:
+        """Most completions that a row may ask for."""
+        return self.cluster.max_n or self.sampling.n
 
     @property
     def row_defaults(self) -> SamplingParams:
@@ -66,8 +76,10 @@ class Job:
 
     @property
     def optional_columns(self) -> frozenset[OptionalColumn]:
-        """Result columns besides the usual ones; log-probabilities asked of all rows count."""
+        """Result columns besides the usual ones: asked for, or following from the sampling."""
         asked = self.cluster.output_columns
         if self.sampling.logprobs is not None:
             asked |= {OptionalColumn.LOGPROBS}
+        if self.max_n > 1:
+            asked |= {OptionalColumn.COMPLETIONS}
         return asked

@@ -9,3 +9,4 @@ class OptionalColumn(StrEnum):
     PROMPT_TOKENS = "prompt_tokens"
     GENERATED_TOKENS = "generated_tokens"
     LOGPROBS = "logprobs"
+    COMPLETIONS = "completions"

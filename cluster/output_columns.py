@@ -7,6 +7,11 @@ import pyarrow as pa
 from .errors import JobConfigError
 from .optional_column import OptionalColumn
 
+_COMPLETION: Final = [
+    ("text", pa.string()),
+    ("finish_reason", pa.string()),
+    ("num_generated_tokens", pa.int64()),
+]
 _TOKEN_LOGPROB: Final = [("token_id", pa.int32()), ("logprob", pa.float32())]
 
 RESULT_SCHEMA: Final = pa.schema(
@@ -23,6 +28,7 @@ RESULT_SCHEMA: Final = pa.schema(
             "logprobs",
             pa.list_(pa.struct([*_TOKEN_LOGPROB, ("top", pa.list_(pa.struct(_TOKEN_LOGPROB)))])),
         ),
+        ("completions", pa.list_(pa.struct(_COMPLETION))),
     ]
 )
 """All result columns. A shard file holds every one of them; a part those that were asked for."""
@@ -39,8 +45,13 @@ ROW_STATS_SCHEMA: Final = pa.schema(
 )
 """What depends on the run: never in a part, in ``_stats/rows.parquet`` instead."""
 
-SHARD_SCHEMA: Final = pa.schema([*RESULT_SCHEMA, *ROW_STATS_SCHEMA])
-"""The columns of a shard file: results and row statistics, committed together."""
+SHARD_SCHEMA: Final = pa.schema(
+    [*RESULT_SCHEMA, ("further_tokens", pa.list_(pa.list_(pa.int32()))), *ROW_STATS_SCHEMA]
+)
+"""The columns of a shard file: results and row statistics, committed together.
+
+The tokens of a row's second and further completions are for the checksum and not in a part.
+"""
 
 
 def result_names(optional: frozenset[OptionalColumn]) -> list[str]:

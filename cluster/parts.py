@@ -150,7 +150,7 @@ class _RowGroup:
     def add(self, batch: pa.RecordBatch, results: pa.Table) -> None:
         self.batches.append(batch)
         self.results.append(results)
-        tokens = _sum(results, "num_prompt_tokens") + _sum(results, "num_generated_tokens")
+        tokens = _sum(results, "num_prompt_tokens") + _num_generated_tokens(results)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes + _BYTES_A_TOKEN * tokens
 
@@ -195,11 +195,26 @@ class _PartTotals:
     def add(self, results: pa.Table) -> None:
         self.num_errors += results.num_rows - results.column("error").null_count
         self.num_prompt_tokens += _sum(results, "num_prompt_tokens")
-        self.num_generated_tokens += _sum(results, "num_generated_tokens")
+        self.num_generated_tokens += _num_generated_tokens(results)
+        columns = [results.column(name) for name in ("generated_tokens", "further_tokens")]
         ids = results.column("row_id").to_pylist()
-        for row_id, tokens in zip(ids, results.column("generated_tokens"), strict=True):
-            self.checksum.add(RowId(row_id), tokens.as_py())
+        for row_id, first, further in zip(ids, *columns, strict=True):
+            self.checksum.add(RowId(row_id), _in_a_row([first.as_py(), *further.as_py()]))
         self.row_stats.append(results.select(ROW_STATS_SCHEMA.names))
+
+
+def _in_a_row(completions: list[list[int]]) -> Iterator[int]:
+    """All completions' tokens, -1 between two: no other completions give the same."""
+    for index, tokens in enumerate(completions):
+        if index > 0:
+            yield -1
+        yield from tokens
+
+
+def _num_generated_tokens(results: pa.Table) -> int:
+    """Tokens of all completions; the column of that name has those of the first."""
+    further = pc.list_value_length(pc.list_flatten(results.column("further_tokens")))
+    return _sum(results, "num_generated_tokens") + int(pc.sum(further, min_count=0).as_py())
 
 
 def _sum(table: pa.Table, column: str) -> int:

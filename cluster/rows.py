@@ -15,7 +15,7 @@ from .input_columns import MESSAGES, PROMPT, SAMPLING_PARAMS
 
 
 def requests_of(
-    payload: bytes, first_row: int, defaults: SamplingParams
+    payload: bytes, first_row: int, defaults: SamplingParams, max_n: int = 1
 ) -> Iterator[Request | Completion]:
     """Yield one Request for each row, or the failed Completion that answers the row at once.
 
@@ -25,12 +25,13 @@ def requests_of(
         first_row: row id of the first row.
         defaults: what a row's own sampling parameters override; a row may ask for
             log-probabilities if they do.
+        max_n: most completions that a row may ask for.
     """
     row_id = first_row
     with pa.ipc.open_stream(payload) as batches:
         for batch in batches:
             for index in range(batch.num_rows):
-                yield _request_or_error(batch, index, RowId(row_id), defaults)
+                yield _request_or_error(batch, index, RowId(row_id), defaults, max_n)
                 row_id += 1
 
 
@@ -40,15 +41,17 @@ def failed(row_id: RowId, error: str) -> Completion:
 
 
 def _request_or_error(
-    batch: pa.RecordBatch, index: int, row_id: RowId, defaults: SamplingParams
+    batch: pa.RecordBatch, index: int, row_id: RowId, defaults: SamplingParams, max_n: int
 ) -> Request | Completion:
     try:
-        return _request(batch, index, row_id, defaults)
+        return _request(batch, index, row_id, defaults, max_n)
     except RowError as error:
         return failed(row_id, str(error))
 
 
-def _request(batch: pa.RecordBatch, index: int, row_id: RowId, defaults: SamplingParams) -> Request:
+def _request(
+    batch: pa.RecordBatch, index: int, row_id: RowId, defaults: SamplingParams, max_n: int
+) -> Request:
     cells = {name: _cell(batch, name, index) for name in batch.schema.names}
     overrides = cells.pop(SAMPLING_PARAMS, None)
     if isinstance(overrides, bytes):
@@ -58,6 +61,11 @@ def _request(batch: pa.RecordBatch, index: int, row_id: RowId, defaults: Samplin
         raise RowError(
             f"sampling_params: logprobs {sampling.logprobs} has no column to go to; add logprobs "
             "to cluster.output_columns"
+        )
+    if sampling.n > max_n:
+        raise RowError(
+            f"sampling_params: n {sampling.n} is more than cluster.max_n {max_n}; lower n or raise "
+            "cluster.max_n"
         )
     if (messages := _messages(cells.get(MESSAGES))) is not None:
         return Request(row_id=row_id, messages=messages, sampling=sampling)

@@ -88,6 +88,7 @@ def _run(
         sha256=model.sha256,
         engine=job.engine.model_copy(update=fixed),
         sampling=job.row_defaults,
+        max_n=job.max_n,
         optional=job.optional_columns,
     )
     pool = WorkerPool(spec, placement.threads)

@@ -21,8 +21,8 @@ def shard_table(
 ) -> pa.Table:
     """Return the shard's results, one row for each of ``rows``, in row order.
 
-    Generated tokens are always there, for the checksum; prompt tokens and log-probabilities are
-    null unless they were asked for.
+    Generated tokens are always there, for the checksum; the optional columns are null unless they
+    were asked for.
 
     Args:
         completions: in any order.
@@ -57,6 +57,7 @@ def _record(completion: Completion, optional: frozenset[OptionalColumn]) -> dict
         "num_generated_tokens": len(completion.token_ids),
         "error": completion.error,
         "generated_tokens": list(completion.token_ids),
+        "further_tokens": [list(other.token_ids) for other in completion.others],
         "row_id": completion.row_id,
         "num_cached_tokens": completion.num_cached_tokens,
         "ttft_s": completion.ttft_s,
@@ -66,7 +67,17 @@ def _record(completion: Completion, optional: frozenset[OptionalColumn]) -> dict
         record["prompt_tokens"] = list(prompt)
     if OptionalColumn.LOGPROBS in optional and completion.logprobs is not None:
         record["logprobs"] = [_logprobs(entry) for entry in completion.logprobs]
+    if OptionalColumn.COMPLETIONS in optional and not failed:
+        record["completions"] = [_brief(each) for each in (completion, *completion.others)]
     return record
+
+
+def _brief(completion: Completion) -> dict[str, Any]:
+    return {
+        "text": completion.text,
+        "finish_reason": str(completion.finish_reason),
+        "num_generated_tokens": len(completion.token_ids),
+    }
 
 
 def _logprobs(entry: TokenLogprobs) -> dict[str, Any]:

@@ -17,6 +17,10 @@ class WorkerSummary:
         generated_tokens: tokens generated.
         prompt_tokens_per_s, generated_tokens_per_s: over the time it was ready for work.
         peak_rss_bytes: most memory its process held.
+        preemptions: times a row gave up its KV blocks for an older one.
+        prefix_cache_queries, prefix_cache_hits: prompt tokens of admitted rows, and those of them
+            whose keys and values were there already.
+        deduplicated: rows answered with what an equal row computed.
         kv_blocks_peak, kv_blocks_total: most KV blocks held, and how many there are.
         dequant_hit_rate: share of weight look-ups found in the dequant cache; None without any.
         dequant_bytes_peak: most bytes of dequantised weights held.
@@ -30,6 +34,10 @@ class WorkerSummary:
     prompt_tokens_per_s: float
     generated_tokens_per_s: float
     peak_rss_bytes: int
+    preemptions: int
+    prefix_cache_queries: int
+    prefix_cache_hits: int
+    deduplicated: int
     kv_blocks_peak: int
     kv_blocks_total: int
     dequant_hit_rate: float | None

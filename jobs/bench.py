@@ -72,6 +72,8 @@ def engine_config(plan: BenchPlan, cache_layers: int | None) -> EngineConfig:
         max_num_batched_tokens=plan.max_num_batched_tokens,
         kv_pool_tokens=blocks * block,
         dequant_cache_layers=cache_layers,
+        prefix_caching=False,
+        deduplicate=False,
     )
 
 

@@ -234,6 +234,72 @@ def bench(
         verb(model, plan, output_format)
 
 
+@app.command("bench-prefix", cls=Verb)
+def bench_prefix(
+    model: opt.ModelArgument,
+    rows: Annotated[int, typer.Option(min=1, help="Rows.")] = 512,
+    prefix: Annotated[int, typer.Option(min=1, help="Prompt tokens that all share.")] = 600,
+    own: Annotated[int, typer.Option(min=1, help="Prompt tokens of a row's own.")] = 40,
+    ntg: Annotated[int, typer.Option(min=1, help="Generated tokens of a row.")] = 16,
+    npl: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = 32,
+    compute: opt.Compute = None,
+    threads: opt.Threads = None,
+    output_format: opt.TableOrJson = "table",
+) -> None:
+    """Measure rows that share a prefix, with and without reuse of its keys and values."""
+    from worker.engine.config import EngineConfig
+
+    from .bench_prefix import PrefixPlan, run_prefix_bench
+
+    plan = PrefixPlan(
+        rows=rows,
+        prefix=prefix,
+        own=own,
+        tg=ntg,
+        b=npl,
+        compute=compute or EngineConfig().compute,
+        threads=threads,
+    )
+    run_prefix_bench(model, plan, output_format)
+
+
+@app.command("bench-mixed", cls=Verb)
+def bench_mixed(
+    model: opt.ModelArgument,
+    npl: Annotated[int, typer.Option(min=1, help="Rows that decode.")] = 16,
+    ntg: Annotated[int, typer.Option(min=1, help="Steps that they are watched for.")] = 200,
+    long: Annotated[int, typer.Option(min=1, help="Tokens of a long prompt.")] = 4000,
+    every: Annotated[int, typer.Option(min=1, help="Steps between two long prompts.")] = 50,
+    max_num_batched_tokens: Annotated[int, typer.Option(min=1, help="Most tokens a step.")] = 512,
+    compute: opt.Compute = None,
+    threads: opt.Threads = None,
+    output_format: opt.TableOrJson = "table",
+) -> None:
+    """Measure how long decoding rows wait for a token while long prompts arrive."""
+    from worker.engine.config import EngineConfig
+
+    from .bench_mixed import MixedPlan, run_mixed_bench
+
+    plan = MixedPlan(
+        b=npl,
+        tg=ntg,
+        long=long,
+        every=every,
+        max_num_batched_tokens=max_num_batched_tokens,
+        compute=compute or EngineConfig().compute,
+        threads=threads,
+    )
+    run_mixed_bench(model, plan, output_format)
+
+
+@app.command("bench-pool", cls=Verb)
+def bench_pool(output_format: opt.TableOrJson = "table") -> None:
+    """Measure the KV pool's bookkeeping in pools of several sizes."""
+    from .bench_pool import run_pool_bench
+
+    run_pool_bench(output_format)
+
+
 cache = typer.Typer(
     help="What tokenmill keeps on this machine: packed weights, kernels, downloads.",
     no_args_is_help=True,

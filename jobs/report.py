@@ -1,7 +1,7 @@
 """What a run shows: live progress while it works, and a summary when it is done."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -78,6 +78,8 @@ def summary_lines(summary: JobSummary) -> list[str]:
         "",
         *_table(summary),
         "",
+        f"prefix cache         {_prefix_cache(summary.workers)}",
+        f"preemptions          {sum(worker.preemptions for worker in summary.workers):,}",
         f"time to first token  {_seconds(summary.ttft_p50_s)} median, "
         f"{_seconds(summary.ttft_p90_s)} p90, {_seconds(summary.ttft_p99_s)} p99",
         f"peak memory          {_mib(_peak_memory(summary))} in all processes together, "
@@ -148,6 +150,15 @@ def _total_row(summary: JobSummary) -> tuple[str, ...]:
         "",
         "",
     )
+
+
+def _prefix_cache(workers: Iterable[WorkerSummary]) -> str:
+    """What did not have to be computed."""
+    queries = sum(worker.prefix_cache_queries for worker in workers)
+    hits = sum(worker.prefix_cache_hits for worker in workers)
+    copied = sum(worker.deduplicated for worker in workers)
+    share = f" ({hits / queries:.0%})" if queries else ""
+    return f"{hits:,} of {queries:,} prompt tokens found{share}, {copied:,} equal rows copied"
 
 
 def _peak_memory(summary: JobSummary) -> int:

@@ -1,19 +1,23 @@
-"""The KV block pool: blocks, block tables and K/V arrays.
+"""The KV block pool: blocks, block tables, the prefix cache and K/V arrays.
 
-Knows token ids and ints, never a Sequence.
+Knows token ids and ints, never a Sequence; docs/kvpool.md shows how it is used.
 """
 
+from .block_keys import BlockKey, BlockKeys
 from .block_table import BlockTable
+from .block_tables import BlockTables
 from .errors import KVPoolError, PoolSizeError
 from .ids import FREED, BlockId, SlotId
 from .kv_cache import KVCache, KVDtype
 from .layer_group import LayerGroup
-from .pool import BlockTables, KVPool, PoolUsage
+from .pool import KVPool, PoolCapacity, PoolUsage
 from .sizing import PoolLimits
 
 __all__ = [
     "FREED",
     "BlockId",
+    "BlockKey",
+    "BlockKeys",
     "BlockTable",
     "BlockTables",
     "KVCache",
@@ -21,6 +25,7 @@ __all__ = [
     "KVPool",
     "KVPoolError",
     "LayerGroup",
+    "PoolCapacity",
     "PoolLimits",
     "PoolSizeError",
     "PoolUsage",

@@ -11,8 +11,9 @@ from .ids import FREED, BlockId
 class BlockTable:
     """Blocks of one sequence in one group; column j holds positions ``[j * size, (j + 1) * size)``.
 
-    Columns are absolute and append-only: a column never moves and never gets another block. A
-    window group gives blocks back from the left and leaves FREED in their place::
+    Columns are absolute: a column never moves, and gets another block only where a shared one is
+    copied to be written. A window group gives blocks back from the left and leaves FREED in their
+    place::
 
         positions   0   16   32   48   64
                     | -1 | -1 | 7  | 2  |
@@ -31,9 +32,20 @@ class BlockTable:
         return self._columns[: self.num_columns]
 
     @property
+    def num_held(self) -> int:
+        """How many blocks were not given back."""
+        return self.num_columns - self.first_held
+
+    @property
     def held(self) -> list[BlockId]:
         """The blocks not given back, by position."""
         return [BlockId(block) for block in self.blocks[self.first_held :].tolist()]
+
+    def start_at(self, first_held: int) -> None:
+        """Leave the first columns out: an empty table that holds nothing left of ``first_held``."""
+        assert self.num_columns == 0, "only an empty table can start elsewhere"
+        self.append([FREED] * first_held)
+        self.first_held = first_held
 
     def missing(self, num_tokens: int) -> int:
         """Columns to append before the table covers ``num_tokens`` tokens."""
@@ -48,6 +60,15 @@ class BlockTable:
             self._columns = grown
         self._columns[self.num_columns : end] = blocks
         self.num_columns = end
+
+    def block(self, column: int) -> BlockId:
+        """The block of a column."""
+        return BlockId(int(self._columns[column]))
+
+    def replace(self, column: int, block: BlockId) -> None:
+        """Put another block into a held column; the caller releases the one that was there."""
+        assert self.first_held <= column < self.num_columns, (column, self.first_held)
+        self._columns[column] = block
 
     def drop_before(self, position: int) -> list[BlockId]:
         """Forget the blocks that lie wholly before ``position``; the caller releases them."""

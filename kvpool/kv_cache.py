@@ -1,11 +1,13 @@
 """The K/V arrays: one preallocated pair for each layer group."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .ids import BlockId
 from .layer_group import LayerGroup
 
 KVDtype = Literal["float32", "float16"]
@@ -71,6 +73,17 @@ class KVCache:
     def n_bytes(self) -> int:
         """Bytes reserved; those in use can be fewer, see the class."""
         return sum(array.nbytes for array in (*self.keys, *self.values))
+
+    def copy_block(self, group: int, source: BlockId, target: BlockId) -> None:
+        """Copy one block's K/V of all layers of a group; what the block held before is gone."""
+        for array in (self.keys[group], self.values[group]):
+            array[:, target] = array[:, source]
+
+    def copy(self) -> "KVCache":
+        """A cache of the same content and memory of its own: neither sees what the other writes."""
+        return deepcopy(self)
+
+    __copy__ = copy
 
     def layer(self, layer_index: int) -> tuple[int, int]:
         """Where a model layer lies: (group index, index within the group)."""

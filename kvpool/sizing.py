@@ -112,12 +112,61 @@ def blocks_from_bytes(
     return largest(budget // min(block_bytes), more)
 
 
-def default_blocks(groups: Sequence[LayerGroup], limits: PoolLimits) -> tuple[int, ...]:
-    """As many blocks as the limits can use, within DEFAULT_POOL_BYTES."""
+def useful_blocks(
+    groups: Sequence[LayerGroup], limits: PoolLimits, budget: int = DEFAULT_POOL_BYTES
+) -> tuple[int, ...]:
+    """As many blocks as the limits can use, within ``budget`` bytes.
+
+    Raises:
+        PoolSizeError: not one block of each group fits.
+    """
     wanted = _blocks(groups, limits.most_useful_blocks, limits)
-    if pool_bytes(groups, wanted, limits) <= DEFAULT_POOL_BYTES:
+    if pool_bytes(groups, wanted, limits) <= budget:
         return wanted
-    return blocks_from_bytes(groups, DEFAULT_POOL_BYTES, limits)
+    return blocks_from_bytes(groups, budget, limits)
+
+
+def blocks_from_share(
+    groups: Sequence[LayerGroup], share: float, limits: PoolLimits, available: int | None = None
+) -> tuple[int, ...]:
+    """As many blocks as the limits can use, within a share of the memory that is free now.
+
+    Args:
+        groups: the layer groups.
+        share: above 0, up to 1.
+        limits: of the pool.
+        available: bytes that are free; None asks the machine.
+
+    Raises:
+        PoolSizeError: the share does not hold one sequence of ``max_model_len`` tokens. A smaller
+            pool would make it depend on the machine's free memory whether a row fits.
+    """
+    available = available_memory() if available is None else available
+    budget = int(share * available)
+    needed = pool_bytes(groups, one_row_blocks(groups, limits), limits)
+    if needed > budget:
+        raise PoolSizeError(
+            f"kv_pool_share: {share:g} of the {available} bytes available are {budget}, and a row "
+            f"of max_model_len {limits.max_model_len} tokens takes {needed}; lower max_model_len, "
+            "raise kv_pool_share or free memory"
+        )
+    return useful_blocks(groups, limits, budget)
+
+
+def one_row_blocks(groups: Sequence[LayerGroup], limits: PoolLimits) -> tuple[int, ...]:
+    """Blocks of each group that one sequence of ``max_model_len`` tokens cannot do without."""
+    return _row_blocks(groups, limits, limits.blocks_for(limits.max_model_len))
+
+
+def most_tokens(groups: Sequence[LayerGroup], budget: int, limits: PoolLimits) -> int:
+    """The largest size in tokens, in whole blocks, of a pool within ``budget`` bytes; may be 0."""
+
+    def size(blocks: int) -> int:
+        return pool_bytes(groups, _blocks(groups, blocks, limits), limits)
+
+    block_bytes = min(limits.block_bytes(group) for group in groups)
+    blocks = bisect_right(range(budget // block_bytes + 1), budget, key=size) - 1
+    return blocks * limits.block_size
 
 
 def pool_bytes(groups: Sequence[LayerGroup], num_blocks: Sequence[int], limits: PoolLimits) -> int:
@@ -125,12 +174,15 @@ def pool_bytes(groups: Sequence[LayerGroup], num_blocks: Sequence[int], limits: 
     return sum(n * limits.block_bytes(group) for group, n in zip(groups, num_blocks, strict=True))
 
 
-def check_memory(needed: int, setting: str, available: int | None = None) -> None:
+def check_memory(
+    needed: int, setting: str, largest: Callable[[int], int], available: int | None = None
+) -> None:
     """Refuse a pool that this machine cannot hold now.
 
     Args:
         needed: bytes of the pool once every block was written.
         setting: the setting to lower, for the message.
+        largest: gives the largest value of that setting within so many bytes.
         available: bytes to compare with; None asks the machine.
 
     Raises:
@@ -140,7 +192,7 @@ def check_memory(needed: int, setting: str, available: int | None = None) -> Non
     if needed > available:
         raise PoolSizeError(
             f"{setting}: the KV pool needs {needed} bytes, this machine has {available} bytes "
-            f"available; lower {setting} or free memory"
+            f"available; lower {setting} to at most {largest(available)} or free memory"
         )
 
 

@@ -17,10 +17,15 @@ class FakeSnapshot:
     prefill_tokens: int = 0
     decode_tokens: int = 0
     recomputed_tokens: int = 0
+    preemptions: int = 0
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    prefix_cache_evictions: int = 0
+    deduplicated: int = 0
     running: int = 0
     waiting: int = 0
     kv_blocks_used: int = 0
-    preemptions: int = 0
+    kv_blocks_idle: int = 0
     kv_blocks_total: int = 8
     kv_blocks_peak: int = 0
     kv_bytes_total: int = 0
@@ -74,8 +79,13 @@ class FakeEngine:
 
 
 def answer(request: Request) -> Completion:
-    """What the chain model says to a prompt."""
+    """What the chain model says to a prompt; each further completion ends with one dot more."""
     text = ANSWERS.get((request.prompt or "")[-1:], "")
+    return completion_of(request, *(text + "." * index for index in range(request.sampling.n)))
+
+
+def completion_of(request: Request, text: str, *others: str) -> Completion:
+    """A completion of this text, and a row's further ones; each byte is a token."""
     return Completion(
         row_id=request.row_id,
         text=text,
@@ -84,4 +94,5 @@ def answer(request: Request) -> Completion:
         token_ids=tuple(text.encode()),
         ttft_s=0.25,
         latency_s=0.5,
+        others=tuple(completion_of(request, other) for other in others),
     )

@@ -15,7 +15,13 @@ from worker.engine.sampling_params import SamplingParams
 
 IDENTITY = {"node": "here", "pid": 1, "tokenmill": VERSION, "numerics_version": NUMERICS_VERSION}
 
-LOADED = {"numerics": "fake", "load_s": 0.5, "reserved_bytes": 1, "available_bytes": 9}
+LOADED = {
+    "numerics": "fake",
+    "load_s": 0.5,
+    "kv_pool": "9 tokens",
+    "reserved_bytes": 1,
+    "available_bytes": 9,
+}
 
 
 class FakePool:

@@ -23,6 +23,7 @@ def spec(data):
         sha256=model_sha256(model),
         engine=EngineConfig(threads=1),
         sampling=SamplingParams(max_tokens=4),
+        max_n=1,
         optional=frozenset(),
     )
 
@@ -50,6 +51,7 @@ def test_a_worker_fills_every_column_of_the_statistics(spec):
 
     identity, loaded, report = asyncio.run(work())
     assert 0 < loaded["reserved_bytes"] < loaded["available_bytes"]
+    assert loaded["kv_pool"].startswith("8,192 tokens (32 rows of 256 tokens)")
     record = WorkerRecord("worker-0", 1, identity, loaded["numerics"], loaded["load_s"])
     record.totals = report["totals"]
     row = record.as_row()

@@ -86,13 +86,22 @@ def test_a_job_ends_with_all_rows_statistics_and_a_summary(run):
     )
 
 
+def test_every_worker_tells_at_the_start_what_its_kv_pool_holds(run):
+    """One note a worker, before the first row; a replacement's pool is like the others'."""
+    _, _, told = run(FakePool(losses={"worker-0": 2}))
+    notes = {state.note: state.phase for state in told if state.note and "lost" not in state.note}
+    expected = {f"worker-{i} on here: KV pool of 9 tokens": Phase.STARTING for i in range(2)}
+    assert expected == notes
+
+
 def test_a_lost_workers_shards_are_done_again_and_it_is_replaced(run):
     """No row is lost or doubled; the loss is in statistics and progress."""
     summary, folder, told = run(FakePool(losses={"worker-0": 2, "worker-1": 1}))
     assert ROWS_60 == ids(folder)
     assert 4 == len(summary.workers)
     assert {"worker-0", "worker-1"} == {w.worker_id for w in summary.workers if w.lost}
-    assert ["killed" in told_state.note for told_state in told if told_state.note] == [True, True]
+    notes = [state.note for state in told if state.note]
+    assert [False, False, True, True] == ["killed" in note for note in notes]
     attempts = pq.read_table(folder / "_stats/rows.parquet")["attempts"].to_pylist()
     assert 2 == max(attempts)
     workers = pq.read_table(folder / "_stats/workers.parquet").to_pylist()
@@ -265,7 +274,8 @@ def test_a_signal_stops_the_job_and_keeps_what_is_done(run, tmp_path, name):
     with pytest.raises(JobStoppedError, match=rf"stopped by {name}: \d+ of 60 rows are done"):
         run(pool, on_progress=send)
     assert [] == pool.living
-    [(note, workers_lived)] = notes
+    *starts, (note, workers_lived) = notes
+    assert [True, True] == ["KV pool" in start for start, _ in starts]
     assert (note.startswith(f"{name} came"), workers_lived) == (True, True)
     assert not (tmp_path / "out" / "_SUCCESS").exists()
     assert any((tmp_path / "out" / "_shards").iterdir())

@@ -62,6 +62,20 @@ def test_a_report_has_what_was_added_since_the_last_one(loop):
     assert ([], 5) == (loop.report()[0], loop.report()[1]["decode_tokens"])
 
 
+def test_a_sample_has_what_was_added_and_how_things_stand(loop):
+    """Of preemptions and of the prefix cache the difference, of idle KV blocks the number."""
+    names = ("preemptions", "prefix_cache_queries", "prefix_cache_hits", "kv_blocks_idle")
+    stats = loop._engine.stats.now
+    for _ in range(2):
+        stats.preemptions += 1
+        stats.prefix_cache_queries += 20
+        stats.prefix_cache_hits += 15
+        stats.kv_blocks_idle = 4
+        samples, totals = loop.report()
+        assert [(1, 20, 15, 4)] == [tuple(sample[name] for name in names) for sample in samples]
+    assert (2, 40, 30, 4) == tuple(totals[name] for name in names)
+
+
 def test_stop_ends_the_thread():
     """No thread is left behind."""
     loop = EngineLoop(FakeEngine())

@@ -38,23 +38,37 @@ SETTINGS = {
     "max_model_len": {"engine": EngineConfig(max_model_len=9)},
     "kv_pool_bytes": {"engine": EngineConfig(kv_pool_bytes=1 << 20)},
     "kv_pool_tokens": {"engine": EngineConfig(kv_pool_tokens=99)},
+    "kv_pool_share": {"engine": EngineConfig(kv_pool_share=0.5)},
     "kv_dtype": {"engine": EngineConfig(kv_dtype="float32")},
     "output_columns": {"cluster": ClusterConfig(output_columns=["logprobs"])},
     "output_prefix": {"cluster": ClusterConfig(output_prefix="x_")},
 }
+MORE_THAN_ONE_KEY = {"max_n"}
 NOT_SETTINGS = {"model_sha256", "numerics", "numerics_version", "compute"}
+
+
+def changed(one, two):
+    """Keys of two fingerprints that differ."""
+    return {name for name in one if one[name] != two[name]}
 
 
 @pytest.mark.parametrize("key", SETTINGS)
 def test_whatever_can_change_a_row_changes_the_fingerprint(key):
     """One setting, one key that differs."""
-    one, two = of(JOB), of(replace(JOB, **SETTINGS[key]))
-    assert {key} == {name for name in one if one[name] != two[name]}
+    assert {key} == changed(of(JOB), of(replace(JOB, **SETTINGS[key])))
+
+
+def test_how_many_completions_a_row_may_ask_for_changes_the_fingerprint():
+    """It decides which rows are errors; above 1 it brings a column, too."""
+    one, two, three = (of(replace(JOB, cluster=ClusterConfig(max_n=n))) for n in (1, 2, 3))
+    assert of(JOB) == one
+    assert {"max_n", "output_columns"} == changed(one, two)
+    assert {"max_n"} == changed(two, three)
 
 
 def test_the_fingerprint_has_no_other_keys():
     """Of compute modes there is one; the rest is of the model and machine."""
-    assert set(SETTINGS) | NOT_SETTINGS == set(of(JOB))
+    assert set(SETTINGS) | MORE_THAN_ONE_KEY | NOT_SETTINGS == set(of(JOB))
 
 
 def test_every_sampling_parameter_is_in_the_fingerprint():
@@ -64,8 +78,14 @@ def test_every_sampling_parameter_is_in_the_fingerprint():
 
 
 def test_speed_settings_are_not_in_the_fingerprint():
-    """Threads, batch size and how the work is spread change no row."""
-    engine = EngineConfig(threads=3, max_num_seqs=2, dequant_cache_layers=2)
+    """Threads, batch size, work done once and how it is spread change no row."""
+    engine = EngineConfig(
+        threads=3,
+        max_num_seqs=2,
+        dequant_cache_layers=2,
+        prefix_caching=False,
+        deduplicate=False,
+    )
     cluster = ClusterConfig(workers=2, shard_rows=3, max_attempts=9, max_errors=0)
     assert of(JOB) == of(replace(JOB, engine=engine, cluster=cluster))
 

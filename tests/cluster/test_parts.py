@@ -8,6 +8,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from cluster import parts as parts_module
 from cluster.config import ClusterConfig
 from cluster.dataset import InputDataset
 from cluster.errors import InputError, JobStoppedError
@@ -21,9 +22,12 @@ from cluster.reader import read_requests
 from cluster.rows import requests_of
 from cluster.run_directory import RunDirectory
 from cluster.shard_table import shard_table
-from tests.cluster.fake_engine import answer
+from tests.cluster.fake_engine import answer, completion_of
+from worker.engine.checksum import TokenChecksum
 from worker.engine.completion import Completion
 from worker.engine.sampling_params import SamplingParams
+
+COMPLETIONS = frozenset({OptionalColumn.COMPLETIONS})
 
 
 def names_in(folder):
@@ -31,15 +35,17 @@ def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def table_of(shard, worker_id="w", optional=frozenset()):
+def table_of(shard, worker_id="w", optional=frozenset(), answer=answer):
     """The table a worker would send for a shard, rows finished in any order."""
-    rows = requests_of(shard.payload, shard.first_row, SamplingParams())
+    rows = requests_of(shard.payload, shard.first_row, SamplingParams(), max_n=3)
     completions = [row if isinstance(row, Completion) else answer(row) for row in rows]
     random.Random(shard.first_row).shuffle(completions)
     return shard_table(completions, shard.rows, worker_id=worker_id, attempt=1, optional=optional)
 
 
-def run_without_ray(source, output, rule, *, seed=0, optional=frozenset(), prefix=""):
+def run_without_ray(
+    source, output, rule, *, seed=0, optional=frozenset(), prefix="", answer=answer
+):
     """Do all shards in a random order; return the part records and the finished folder."""
     dataset = InputDataset.open(str(source), InputColumns())
     shards = list(cut_shards(read_requests(dataset), rule, dataset.num_rows))
@@ -51,7 +57,7 @@ def run_without_ray(source, output, rule, *, seed=0, optional=frozenset(), prefi
         parts = PartWriter(run, dataset, rule, schema, optional)
         records = list(parts.write_ready())
         for shard in shards:
-            run.commit_shard(shard.rows, table_of(shard, f"w{seed}", optional))
+            run.commit_shard(shard.rows, table_of(shard, f"w{seed}", optional, answer))
             parts.add(shard.rows)
             records += parts.write_ready()
         assert parts.is_done
@@ -159,6 +165,94 @@ def test_a_prefix_and_optional_columns_shape_the_output(data, tmp_path):
     assert pq.read_schema(source).names == table.column_names[:-8]
     assert list(b"yes") == table["tm_generated_tokens"].to_pylist()[0]
     assert list(b"is it?") == table["tm_prompt_tokens"].to_pylist()[0]
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Rows of one and of three completions, and one in error; each a row group of its own."""
+    columns = {"prompt": ["a?", "b!", None], "sampling_params": [None, *['{"n": 3}'] * 2]}
+    path = tmp_path / "several.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=1)
+    return path
+
+
+def test_a_column_lists_all_completions_of_a_row(several, tmp_path):
+    """The first is ``generated_text``, also where it is the only one; a row in error has none."""
+    run_without_ray(several, tmp_path / "out", CuttingRule(2, 999, 9), optional=COMPLETIONS)
+    rows = ds.dataset(tmp_path / "out").to_table().to_pylist()
+    expected = [["yes"], ["No", "No.", "No.."], None]
+    assert [texts and [completion(text) for text in texts] for texts in expected] == [
+        row["completions"] for row in rows
+    ]
+    assert ["yes", "No", None] == [row["generated_text"] for row in rows]
+    assert [3, 2, 0] == [row["num_generated_tokens"] for row in rows]
+
+
+def completion(text):
+    """An element of the column."""
+    return {"text": text, "finish_reason": "stop", "num_generated_tokens": len(text)}
+
+
+def test_readers_know_the_type_of_the_completions(several, tmp_path):
+    """PyArrow finds a list of structs in the schema, DuckDB takes an element out by its name."""
+    run_without_ray(several, tmp_path / "out", CuttingRule(2, 999, 9), optional=COMPLETIONS)
+    (part,) = (tmp_path / "out").glob("part-*.parquet")
+    fields = {"text": pa.string(), "finish_reason": pa.string(), "num_generated_tokens": pa.int64()}
+    assert pa.list_(pa.struct(fields)) == pq.read_schema(part).field("completions").type
+    query = f"select completions[3].text from '{part}'"
+    assert [(None,), ("No..",), (None,)] == duckdb.connect().execute(query).fetchall()
+
+
+def test_further_completions_leave_no_column_that_was_not_asked_for(several, tmp_path):
+    """Neither their texts nor the tokens that the checksum is made of."""
+    run_without_ray(several, tmp_path / "out", CuttingRule(2, 999, 9))
+    table = ds.dataset(tmp_path / "out").to_table()
+    assert ["num_prompt_tokens", "num_generated_tokens", "error"] == table.column_names[-3:]
+    assert 8 == table.num_columns
+
+
+def test_a_record_counts_the_tokens_of_all_completions(several, tmp_path):
+    """3 of the first row, 2 + 3 + 4 of the second; what is in the output does not matter."""
+    records = [
+        run_without_ray(several, tmp_path / str(len(o)), CuttingRule(2, 999, 9), optional=o)[0]
+        for o in (frozenset(), COMPLETIONS)
+    ]
+    assert [12, 12] == [record.num_generated_tokens for record in records]
+    assert records[0].checksum == records[1].checksum
+
+
+def test_the_checksum_of_single_completions_is_that_of_their_tokens(data, tmp_path):
+    """A row without further completions has the checksum it always had."""
+    (record,) = run_without_ray(data / "cases/rows-60", tmp_path, CuttingRule(7, 1000, 99))
+    checksum = TokenChecksum()
+    for row_id, text in enumerate(ds.dataset(tmp_path).to_table()["generated_text"].to_pylist()):
+        checksum.add(row_id, text.encode())
+    assert str(checksum) == record.checksum
+
+
+def test_the_checksum_tells_apart_the_same_tokens_in_other_completions(tmp_path):
+    """Every completion counts, an empty one too, and where one ends and the next begins."""
+    source = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"prompt": ["x"]}), source)
+    answers = ["abc", "abc ", " abc", "ab c", "a bc", "a b c", "c ab", "abc  "]
+    checksums = {
+        run_without_ray(
+            source,
+            tmp_path / text,
+            CuttingRule(1, 1, 1),
+            answer=lambda request, text=text: completion_of(request, *text.split(" ")),
+        )[0].checksum
+        for text in answers
+    }
+    assert len(answers) == len(checksums)
+
+
+def test_a_row_group_is_cut_by_the_tokens_of_all_completions(several, tmp_path, monkeypatch):
+    """Many completions of few rows must not add up in memory."""
+    monkeypatch.setattr(parts_module, "_ROW_GROUP_BYTES", 64 * 10)
+    run_without_ray(several, tmp_path / "out", CuttingRule(2, 999, 9))
+    metadata = pq.read_metadata(tmp_path / "out/part-00000.parquet")
+    assert [2, 1] == [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
 
 def test_string_columns_beyond_two_gigabytes_are_never_put_together(tmp_path):

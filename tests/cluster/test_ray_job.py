@@ -1,6 +1,7 @@
 """Real Ray, real engine, a small model: a few jobs on one embedded session."""
 
 import json
+from dataclasses import replace
 
 import psutil
 import pyarrow as pa
@@ -49,11 +50,16 @@ def job(data, tmp_path):
     return make
 
 
-def answers(data, prompts):
+def completions(data, prompts, sampling=SAMPLING):
     """What an engine without Ray answers."""
     engine = Engine.from_gguf(data / "cases/chain-llama.gguf", ENGINE)
-    requests = [Request(row_id=i, prompt=p, sampling=SAMPLING) for i, p in enumerate(prompts)]
-    return [completion.text for completion in engine.generate(requests)]
+    requests = [Request(row_id=i, prompt=p, sampling=sampling) for i, p in enumerate(prompts)]
+    return engine.generate(requests)
+
+
+def answers(data, prompts):
+    """The texts of it."""
+    return [completion.text for completion in completions(data, prompts)]
 
 
 def worker_processes():
@@ -72,10 +78,10 @@ def test_two_workers_answer_as_one_engine_does(data, job):
     assert 0 < min(worker.rows for worker in summary.workers)
 
 
-@pytest.mark.parametrize("temperature", [0, 100])
-def test_one_worker_and_two_write_the_same_bytes(job, temperature):
+@pytest.mark.parametrize(("temperature", "n"), [(0, 1), (100, 1), (100, 3)])
+def test_one_worker_and_two_write_the_same_bytes(job, temperature, n):
     """The SHA-256 of every part and the token checksum do not know how many workers there were."""
-    sampling = SamplingParams(max_tokens=4, temperature=temperature)
+    sampling = SamplingParams(max_tokens=4, temperature=temperature, n=n)
     asked = {"sampling": sampling, "output_columns": ["generated_tokens"], "part_rows": 25}
     summaries = [run_job(job(workers=n, output=f"{n}", **asked), lambda _: None) for n in (1, 2)]
     parts = [
@@ -104,8 +110,7 @@ def test_a_worker_killed_in_the_middle_costs_no_row(data, job):
     assert list(range(3000)) == [row["id"] for row in table]
     assert answers(data, [r["prompt"] for r in table]) == [r["generated_text"] for r in table]
     assert [True] == [worker.lost for worker in summary.workers if worker.lost]
-    assert 1 == len(notes)
-    assert "is lost" in notes[0]
+    assert [False, False, True] == ["is lost" in note for note in notes]
 
 
 def test_every_kind_of_row_error_leaves_the_row_its_columns_and_the_others_done(job, tmp_path):
@@ -142,6 +147,38 @@ def test_every_kind_of_row_error_leaves_the_row_its_columns_and_the_others_done(
         row for row, e in zip(found, errors, strict=True) if (e or "") not in (row["error"] or "")
     ]
     assert (9, 7) == (summary.num_rows, summary.num_errors)
+
+
+def test_rows_with_several_completions(data, job, tmp_path):
+    """A row has as many as it asks for, those of an engine alone; one that asks for more fails."""
+    sampling = SamplingParams(max_tokens=4, temperature=100)
+    asked = [None, '{"n": 3}', '{"n": 4}', '{"n": 2}']
+    columns = {"prompt": [f"row {i}" for i in range(4)], "sampling_params": asked}
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    summary = run_job(job(tmp_path / "rows.parquet", sampling=sampling, max_n=3), lambda _: None)
+    rows = ds.dataset(summary.output).to_table().to_pylist()
+    expected = [
+        [brief(each) for each in (first, *first.others)][:n]
+        for first, n in zip(
+            completions(data, columns["prompt"], replace(sampling, n=3)), (1, 3, 0, 2), strict=True
+        )
+    ]
+    assert expected == [row["completions"] or [] for row in rows]
+    assert 3 == len({str(each) for each in expected[1]})
+    assert expected[1][0]["text"] == rows[1]["generated_text"]
+    assert "n 4 is more than cluster.max_n 3" in rows[2]["error"]
+    assert (None, None) == (rows[2]["completions"], rows[2]["generated_text"])
+    tokens = sum(each["num_generated_tokens"] for row in expected for each in row)
+    assert (4, 1, tokens) == (summary.num_rows, summary.num_errors, summary.generated_tokens)
+
+
+def brief(completion):
+    """An element of the column of completions."""
+    return {
+        "text": completion.text,
+        "finish_reason": str(completion.finish_reason),
+        "num_generated_tokens": len(completion.token_ids),
+    }
 
 
 def test_workers_end_with_the_job(job):

@@ -23,13 +23,13 @@ def rows_of_case(data, case):
     return list(requests_of(shard.payload, shard.first_row, DEFAULTS))
 
 
-def rows_of(defaults=DEFAULTS, **columns):
+def rows_of(defaults=DEFAULTS, max_n=1, **columns):
     """Rows of a batch as the reader ships it: text as bytes."""
     batch = pa.RecordBatch.from_pydict(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return list(requests_of(bytes(sink.getvalue()), 7, defaults))
+    return list(requests_of(bytes(sink.getvalue()), 7, defaults, max_n))
 
 
 def text(*values):
@@ -173,6 +173,21 @@ def test_log_probabilities_that_no_column_would_take_fail_the_row():
     assert isinstance(second, Request)
     rows = rows_of(**shard, defaults=SamplingParams(logprobs=0))
     assert [2, 0] == [row.sampling.logprobs for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["JSON", "struct"])
+def test_a_row_that_asks_for_too_many_completions_fails_alone(kind):
+    """Both numbers are named; up to the limit a row sets its own n, null is the default."""
+    numbers = (None, 1, 3, 4)
+    column = pa.array([{"n": n} for n in numbers])
+    if kind == "JSON":
+        column = text(*(json.dumps({"n": n}) for n in numbers))
+    rows = rows_of(
+        prompt=text(*"abcd"), sampling_params=column, defaults=SamplingParams(n=2), max_n=3
+    )
+    assert [2, 1, 3] == [row.sampling.n for row in rows[:3]]
+    expected = "sampling_params: n 4 is more than cluster.max_n 3; lower n or raise cluster.max_n"
+    assert {3: expected} == errors(rows)
 
 
 def test_sampling_params_of_invalid_utf8_or_json_fail_the_row():

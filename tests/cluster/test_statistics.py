@@ -12,6 +12,7 @@ from cluster.plan import CuttingRule
 from cluster.run_directory import RunDirectory
 from cluster.statistics import SAMPLES_SCHEMA, WORKERS_SCHEMA, SampleSpool, write_row_stats
 from cluster.worker_record import WorkerRecord
+from tests.cluster.fake_engine import FakeSnapshot
 
 
 @pytest.fixture
@@ -64,6 +65,19 @@ def test_a_worker_that_never_reported_has_a_row_without_counters(run):
         row["decode_tokens"],
     )
     assert 0.0 == record.summary().generated_tokens_per_s
+
+
+def test_the_summary_has_what_a_worker_did_not_compute():
+    """Preemptions, the prefix cache and equal rows, as the worker counted them."""
+    counted = {
+        "preemptions": 1,
+        "prefix_cache_queries": 20,
+        "prefix_cache_hits": 15,
+        "deduplicated": 3,
+    }
+    totals = FakeSnapshot(**counted).as_dict() | {"elapsed_s": 1.0, "peak_rss_bytes": 1}
+    summary = WorkerRecord("worker-0", 2, totals=totals).summary()
+    assert counted == {name: getattr(summary, name) for name in counted}
 
 
 def test_every_column_is_explained_in_the_documentation():

@@ -57,7 +57,7 @@ def test_generate_completes_a_prompt(invoke, chain_llama):
 
 
 def test_generate_takes_all_sampling_options(invoke, chain_llama, monkeypatch):
-    """Each sampling parameter has its flag, and its value reaches the request."""
+    """Each sampling parameter but n has its flag, and its value reaches the request."""
     values = {
         "temperature": 0.5,
         "top_k": 1,
@@ -78,7 +78,7 @@ def test_generate_takes_all_sampling_options(invoke, chain_llama, monkeypatch):
     )
     result = invoke("generate", chain_llama, "--prompt", "is it?", *flags)
     assert 0 == result.exit_code, result.stderr
-    expected = values | {"stop": ("y", "zz"), "stop_token_ids": (5,), "ignore_eos": True}
+    expected = values | {"n": 1, "stop": ("y", "zz"), "stop_token_ids": (5,), "ignore_eos": True}
     assert expected == asdict(requests[0].sampling)
 
 

@@ -34,6 +34,10 @@ def worker(name: str, **changes) -> WorkerSummary:
         "prompt_tokens_per_s": 40.0,
         "generated_tokens_per_s": 6.0,
         "peak_rss_bytes": 3 << 20,
+        "preemptions": 600,
+        "prefix_cache_queries": 3000,
+        "prefix_cache_hits": 1000,
+        "deduplicated": 7,
         "kv_blocks_peak": 5,
         "kv_blocks_total": 10,
         "dequant_hit_rate": 0.5,
@@ -124,11 +128,21 @@ def test_summary_has_a_line_a_worker_and_one_for_all():
     assert ["1,000", "8,000", "80.0", "1,200", "12.0"] == cells["all"][1:6]
 
 
+def test_summary_tells_what_was_not_computed_and_what_was_given_up():
+    """The prefix cache, equal rows and preemptions, over all workers."""
+    lines = summary_lines(job_summary(Path("runs/x"), worker("worker-0"), worker("worker-1")))
+    expected = "prefix cache         2,000 of 6,000 prompt tokens found (33%), 14 equal rows copied"
+    assert expected in lines
+    assert "preemptions          1,200" in lines
+
+
 def test_summary_of_no_rows_divides_by_nothing():
     """An empty dataset is a job like any other."""
     nothing = {"ttft_p50_s": None, "ttft_p90_s": None, "ttft_p99_s": None}
     empty = job_summary(Path("out"), num_rows=0, num_errors=0, elapsed_s=0.0, **nothing)
-    assert "done: 0 rows in 0.0 s, 0 row errors" == summary_lines(empty)[-1]
+    lines = summary_lines(empty)
+    assert "done: 0 rows in 0.0 s, 0 row errors" == lines[-1]
+    assert "prefix cache         0 of 0 prompt tokens found, 0 equal rows copied" in lines
 
 
 def test_reading_examples_read_the_output(tmp_path):

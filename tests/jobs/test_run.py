@@ -51,6 +51,17 @@ def test_bad_input_is_refused_before_anything_starts(
     [
         ("engine: {thread: 1}\n", 2, "did you mean engine.threads?"),
         ("sampling: {top_p: 2}\n", 2, "top_p: 2"),
+        (
+            "sampling: {n: 3}\ncluster: {max_n: 2}\n",
+            2,
+            "sampling.n: 3 is more than cluster.max_n 2",
+        ),
+        ("cluster: {max_n: 0}\n", 2, "max_n"),
+        (
+            "engine: {kv_pool_share: 0.5, kv_pool_tokens: 64}\n",
+            2,
+            "kv_pool_tokens and kv_pool_share all set",
+        ),
         ("prompt_column: nothere\n", 2, "nothere"),
         (f"model_sha256: {'a' * 64}\n", 4, "SHA-256"),
     ],

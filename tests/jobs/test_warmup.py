@@ -30,7 +30,7 @@ from worker.engine.sampling_params import SamplingParams
 from worker.kernels.code_cache import CODE_CACHE
 
 VALUES = {
-    "temperature": 0.5, "top_k": 3, "top_p": 0.5, "min_p": 0.1, "seed": 1, "max_tokens": 4,
+    "n": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.5, "min_p": 0.1, "seed": 1, "max_tokens": 4,
     "stop": "zz", "stop_token_ids": [1], "ignore_eos": True, "logprobs": 2,
     "presence_penalty": 0.1, "frequency_penalty": 0.1, "repetition_penalty": 1.5,
 }

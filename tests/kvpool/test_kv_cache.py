@@ -1,5 +1,7 @@
 """KVCache: shapes, places, laziness."""
 
+from copy import copy, deepcopy
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,36 @@ def test_bytes_agree_with_block_bytes(dtype, itemsize):
     cache = KVCache(GROUPS, (7, 5), 16, dtype)
     blocks = [group.block_bytes(16, itemsize) for group in GROUPS]
     assert cache.n_bytes == 7 * blocks[0] + 5 * blocks[1]
+
+
+def test_copied_block_is_the_same_in_all_layers_and_no_other_block_changes():
+    """Copy-on-write: keys and values of one group."""
+    cache = KVCache(GROUPS, (5, 5), 4)
+    rng = np.random.default_rng(0)
+    for array in (*cache.keys, *cache.values):
+        array[:] = rng.normal(size=array.shape)
+    before = cache.copy()
+    cache.copy_block(1, 3, 0)
+    for now, then in zip((cache.keys, cache.values), (before.keys, before.values), strict=True):
+        assert np.array_equal(now[1][:, 0], then[1][:, 3])
+        assert np.array_equal(now[1][:, 1:], then[1][:, 1:])
+        assert np.array_equal(now[0], then[0])
+
+
+@pytest.mark.parametrize("clone", [KVCache.copy, copy, deepcopy])
+def test_clone_never_aliases(clone):
+    """What is written to one of the two is not seen in the other."""
+    cache = KVCache(GROUPS, (2, 2), 4, "float16")
+    twin = clone(cache)
+    assert all(
+        not np.shares_memory(mine, theirs)
+        for mine, theirs in zip(
+            (*cache.keys, *cache.values), (*twin.keys, *twin.values), strict=True
+        )
+    )
+    cache.keys[0][:] = 1
+    assert not twin.keys[0].any()
+    assert twin.layer(5) == cache.layer(5)
 
 
 def test_reserving_takes_no_memory():

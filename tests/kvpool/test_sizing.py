@@ -10,10 +10,13 @@ from kvpool import KVPool, LayerGroup, PoolLimits, PoolSizeError
 from kvpool.sizing import (
     DEFAULT_POOL_BYTES,
     blocks_from_bytes,
+    blocks_from_share,
     blocks_from_tokens,
     check_memory,
-    default_blocks,
+    most_tokens,
+    one_row_blocks,
     pool_bytes,
+    useful_blocks,
 )
 
 FULL = LayerGroup("full", (0, 1), num_kv_heads=1, head_dim=4, window=None)
@@ -82,7 +85,7 @@ def test_batch_settings_do_not_change_the_longest_sequence(
     for blocks, size in (
         (blocks_from_tokens, tokens),
         (blocks_from_bytes, budget),
-        (lambda groups, _, limits: default_blocks(groups, limits), None),
+        (lambda groups, _, limits: useful_blocks(groups, limits), None),
     ):
         longest, others = (
             KVPool(groups, blocks(groups, size, each), each).max_sequence_tokens
@@ -106,7 +109,7 @@ def test_default_pool_of_gemma_3_holds_its_whole_context(sequences, tokens):
         max_num_batched_tokens=tokens,
         max_model_len=32768,
     )
-    blocks = default_blocks(GEMMA, limits)
+    blocks = useful_blocks(GEMMA, limits)
     assert pool_bytes(GEMMA, blocks, limits) <= DEFAULT_POOL_BYTES
     assert KVPool(GEMMA, blocks, limits).max_sequence_tokens == 32768
     few = blocks_from_tokens(GEMMA, 4300, limits)
@@ -136,7 +139,7 @@ def test_budget_below_one_block_names_sizes_and_setting():
 
 def test_default_is_what_can_be_used():
     """A tiny model's default pool is what its longest sequences need."""
-    assert default_blocks((FULL,), LIMITS) == (2 * 250,)
+    assert useful_blocks((FULL,), LIMITS) == (2 * 250,)
 
 
 def test_default_stays_within_a_gibibyte():
@@ -145,7 +148,7 @@ def test_default_stays_within_a_gibibyte():
     limits = PoolLimits(
         block_size=16, max_num_seqs=32, max_num_batched_tokens=512, max_model_len=131072
     )
-    (blocks,) = default_blocks((big,), limits)
+    (blocks,) = useful_blocks((big,), limits)
     assert DEFAULT_POOL_BYTES - limits.block_bytes(big) < blocks * limits.block_bytes(big)
     assert blocks * limits.block_bytes(big) <= DEFAULT_POOL_BYTES
 
@@ -161,19 +164,61 @@ def test_float16_holds_twice_as_much(budget):
     )
 
 
-def test_too_little_memory_names_both_sizes_and_the_setting():
+def test_too_little_memory_names_both_sizes_the_setting_and_what_fits():
     """A pool beyond the machine's memory is refused before anything is reserved."""
-    with pytest.raises(
-        PoolSizeError, match=r"kv_pool_bytes: .* needs 5000 bytes, .* has 4999 bytes .*lower kv_"
-    ):
-        check_memory(5000, "kv_pool_bytes", available=4999)
-    check_memory(5000, "kv_pool_bytes", available=5000)
+    with pytest.raises(PoolSizeError) as refusal:
+        check_memory(5000, "kv_pool_bytes", int, available=4999)
+    assert str(refusal.value) == (
+        "kv_pool_bytes: the KV pool needs 5000 bytes, this machine has 4999 bytes available; "
+        "lower kv_pool_bytes to at most 4999 or free memory"
+    )
+    check_memory(5000, "kv_pool_bytes", int, available=5000)
 
 
 def test_absurd_pool_is_refused_on_this_machine():
     """Without a given figure the machine itself is asked."""
-    with pytest.raises(PoolSizeError):
-        check_memory(1 << 60, "kv_pool_tokens")
+    with pytest.raises(PoolSizeError, match="at most"):
+        check_memory(1 << 60, "kv_pool_bytes", int)
+
+
+@given(limits=limits, window=st.integers(1, 300), budget=st.integers(0, 10_000_000))
+def test_most_tokens_fit_and_a_block_more_does_not(limits, window, budget):
+    """The size that an error names is the largest that would have been taken."""
+    groups = (FULL, replace(WINDOW, window=window))
+    tokens = most_tokens(groups, budget, limits)
+    assert tokens % limits.block_size == 0
+    if tokens:
+        assert pool_bytes(groups, blocks_from_tokens(groups, tokens, limits), limits) <= budget
+    more = blocks_from_tokens(groups, tokens + 1, limits)
+    assert pool_bytes(groups, more, limits) > budget
+
+
+def test_share_of_free_memory():
+    """As large as the share, never larger than useful, never smaller than a row of full length."""
+    groups = (FULL, WINDOW)
+    row = pool_bytes(groups, one_row_blocks(groups, LIMITS), LIMITS)
+    assert blocks_from_share(groups, 0.5, LIMITS, available=2 * row) == (250, 2)
+    blocks = blocks_from_share(groups, 0.5, LIMITS, available=3 * row)
+    assert row < pool_bytes(groups, blocks, LIMITS) <= 1.5 * row
+    assert blocks_from_share(groups, 1, LIMITS, available=1 << 60) == useful_blocks(groups, LIMITS)
+    with pytest.raises(PoolSizeError) as refusal:
+        blocks_from_share(groups, 0.25, LIMITS, available=4 * row - 4)
+    assert str(refusal.value) == (
+        f"kv_pool_share: 0.25 of the {4 * row - 4} bytes available are {row - 1}, and a row of "
+        f"max_model_len 1000 tokens takes {row}; lower max_model_len, raise kv_pool_share or free "
+        "memory"
+    )
+
+
+def test_gemma_3_keeps_only_the_window_of_its_sliding_layers():
+    """4,000 tokens of one row on Gemma 3 270M: 15 of 18 layers hold 512 of them."""
+    limits = PoolLimits(
+        block_size=16, max_num_seqs=1, max_num_batched_tokens=16, max_model_len=4000, itemsize=2
+    )
+    blocks = one_row_blocks(GEMMA, limits)
+    assert blocks == (250, 33)
+    assert pool_bytes(GEMMA, blocks, limits) == (3 * 250 + 15 * 33) * 16 * 1024
+    assert pool_bytes(GEMMA, (250, 250), limits) / pool_bytes(GEMMA, blocks, limits) > 3.6
 
 
 @pytest.mark.parametrize(

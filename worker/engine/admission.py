@@ -50,6 +50,23 @@ class Admission:
             arrival_s=now_s,
         )
 
+    def fork(self, parent: Sequence, completion_index: int) -> Sequence:
+        """Another completion of a row: the same prompt, other draws."""
+        params = parent.params
+        return Sequence(
+            row_id=parent.row_id,
+            params=params,
+            prompt_token_ids=parent.prompt_token_ids,
+            max_tokens=parent.max_tokens,
+            end_token_ids=self._tokenizer.end_ids,
+            tables=self._pool.new_tables(),
+            draw_key=draw_key(params.seed, self._job_seed, parent.row_id, completion_index),
+            detokenizer=self._tokenizer.detokenizer(),
+            arrival_s=parent.arrival_s,
+            completion_index=completion_index,
+            forked_from=parent,
+        )
+
     def check(self, sequence: Sequence) -> None:
         """Refuse a sequence that could never run.
 

@@ -46,6 +46,7 @@ class Completion:
         error: what was wrong with the row, the same in every run.
         ttft_s: seconds from arrival in the engine to the first token; None without a token.
         latency_s: seconds from arrival in the engine to the end.
+        others: the row's further completions, when ``n`` above 1 was asked for, in order.
     """
 
     row_id: RowId
@@ -59,3 +60,4 @@ class Completion:
     error: str | None = None
     ttft_s: float | None = None
     latency_s: float = 0.0
+    others: tuple["Completion", ...] = ()

@@ -73,11 +73,30 @@ class EngineConfig(BaseModel):
         default=None,
         description="Bytes of the KV pool. None: what max_num_seqs rows of full length can use, "
         "at most 1 GiB. When the pool is full the newest row waits and is computed again later; "
-        "a row that cannot fit alone is a row error. Not together with kv_pool_tokens.",
+        "a row that cannot fit alone is a row error. At most one of kv_pool_bytes, kv_pool_tokens "
+        "and kv_pool_share is given.",
     )
     kv_pool_tokens: PositiveInt | None = Field(
         default=None,
         description="The KV pool's size in tokens instead of bytes, rounded up to whole blocks.",
+    )
+    kv_pool_share: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description="The KV pool's size as a share, up to 1, of the memory that is free when the "
+        "engine starts (a container's limit counts), and no more than max_num_seqs rows of full "
+        "length can use. It must hold a row of max_model_len tokens, so that it does not depend on "
+        "the machine whether a row fits. Several workers on a machine need a share each.",
+    )
+    prefix_caching: bool = Field(
+        default=True,
+        description="Keep the keys and values of full KV blocks, those of finished rows as long as "
+        "there is room, and share them with rows that begin with the same tokens. No token "
+        "changes.",
+    )
+    deduplicate: bool = Field(
+        default=True,
+        description="Compute rows that are in the engine at the same time only once when their "
+        "tokens and sampling parameters are equal and temperature is 0. No token changes.",
     )
     dequant_cache_bytes: PositiveInt | None = Field(
         default=None,
@@ -122,6 +141,8 @@ class EngineConfig(BaseModel):
                 f"{self.max_num_seqs}: every running row computes at least one token a step; "
                 "raise max_num_batched_tokens or lower max_num_seqs"
             )
-        if self.kv_pool_bytes is not None and self.kv_pool_tokens is not None:
-            raise ValueError("kv_pool_bytes and kv_pool_tokens both set the pool's size; give one")
+        sizes = ("kv_pool_bytes", "kv_pool_tokens", "kv_pool_share")
+        given = [name for name in sizes if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} all set the pool's size; give one")
         return self

@@ -1,12 +1,13 @@
 """Engine: continuous batching on one machine, requests in, completions out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from collections.abc import Sequence as Rows
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Self
 
+from kvpool import PoolCapacity
 from worker.errors import EngineConfigError, RowError
 from worker.models.model import Model
 
@@ -17,8 +18,9 @@ from .kv_setup import build_kv
 from .loading import LoadedModel, load
 from .model_runner import ModelRunner
 from .request import Request, RowId
+from .row import Row
 from .sampler import Sample, Sampler
-from .scheduler import ScheduledChunk, Scheduler
+from .scheduler import LOOK_AHEAD, ScheduledChunk, Scheduler
 from .sequence import Ending, Sequence
 from .stats import EngineStats
 
@@ -72,7 +74,9 @@ class Engine:
             job_seed=config.job_seed,
         )
         self.stats = EngineStats(self._scheduler, self._pool, model)
-        self._live: dict[RowId, Sequence] = {}
+        self._live: dict[RowId, Row] = {}
+        self._rows: dict[Sequence, Row] = {}
+        self._greedy: dict[Hashable, Row] = {}  # rows that equal ones can join
         self._done: dict[RowId, Completion] = {}
 
     @classmethod
@@ -87,6 +91,11 @@ class Engine:
         return cls(load(Path(path), config), config)
 
     @property
+    def kv_capacity(self) -> PoolCapacity:
+        """What fits into the KV pool."""
+        return self._pool.capacity
+
+    @property
     def has_work(self) -> bool:
         """Whether ``step`` has something to compute or to return."""
         return bool(self._live or self._done)
@@ -97,17 +106,7 @@ class Engine:
         Raises:
             ValueError: another request of that row id is still here.
         """
-        if request.row_id in self._live or request.row_id in self._done:
-            raise ValueError(f"row_id {request.row_id}: a request of that row is still in flight")
-        self.stats.requests += 1
-        now = perf_counter()
-        try:
-            sequence = self._admission.sequence(request, now)
-        except RowError as error:
-            self._give(_refusal(request.row_id, error))
-            return
-        self._live[request.row_id] = sequence
-        self._enqueue(sequence)
+        self._add(request, joins=self.config.deduplicate)
 
     def step(self) -> list[Completion]:
         """Compute one batch; the completions that became known, in the order they did."""
@@ -125,7 +124,7 @@ class Engine:
         answers: dict[RowId, Completion | None] = {}
         source = iter(requests)
         while True:
-            room = self.config.max_num_seqs - self._scheduler.num_waiting
+            room = self.config.max_num_seqs + LOOK_AHEAD - self._scheduler.num_waiting
             for request in islice(source, max(0, room)):
                 if request.row_id in answers:
                     raise ValueError(f"row_id {request.row_id}: two requests of that row")
@@ -143,23 +142,36 @@ class Engine:
         Text that may begin a stop string comes when that is clear. Leaving the iterator early
         aborts the row.
         """
-        self.add_request(request)
-        sequence = self._live.get(request.row_id)
+        self._add(request, joins=False)  # it takes the text piece by piece, from its own sequence
+        row = self._live.get(request.row_id)
         try:
             while request.row_id not in self._done:
                 self._advance()
-                if sequence is not None and (text := sequence.take_text()):
+                if row is not None and (text := row.first.take_text()):
                     yield text
             yield self._done.pop(request.row_id)
         finally:
             self.abort(request.row_id)
 
+    def num_generated_tokens(self, row_id: RowId) -> int:
+        """Tokens that a row in flight has generated so far, in its first completion.
+
+        Raises:
+            KeyError: no row of that id is in flight.
+        """
+        return self._live[row_id].first.num_generated_tokens
+
     def abort(self, row_id: RowId) -> None:
         """Forget a row, its blocks and its answer; a row that is not here is no error."""
         self._done.pop(row_id, None)
-        sequence = self._live.pop(row_id, None)
-        if sequence is not None:
-            self._scheduler.remove(sequence)
+        row = self._live.pop(row_id, None)
+        if row is None:
+            return
+        del row.waiting[row_id]
+        if not row.waiting:
+            for sequence in row.sequences:
+                self._scheduler.remove(sequence)
+            self._forget(row)
 
     def close(self) -> None:
         """End the engine's threads; it cannot step afterwards."""
@@ -168,8 +180,13 @@ class Engine:
     def check_invariants(self) -> None:
         """Every block is accounted for; for tests, costs the whole pool."""
         self._scheduler.check_invariants()
+        rows = {id(row): row for row in self._live.values()}.values()
         held = self._scheduler.num_running + self._scheduler.num_waiting
-        assert held == len(self._live), "a row is lost"
+        assert held == sum(len(row.sequences) for row in rows) == len(self._rows), "a row is lost"
+        assert self._live.keys() == {row_id for row in rows for row_id in row.waiting}, (
+            "a row is lost"
+        )
+        assert all(any(row is live for live in rows) for row in self._greedy.values()), "a ghost"
         assert self._live.keys().isdisjoint(self._done), "a row is answered and still here"
 
     def _advance(self) -> None:
@@ -195,7 +212,7 @@ class Engine:
     ) -> None:
         for chunk in chunks:
             self.stats.count_chunk(chunk)
-            chunk.sequence.computed(chunk.num_tokens)
+        self._scheduler.computed(chunks)
         now = perf_counter()
         for sequence, sample in zip(sampling, samples, strict=True):
             self._accept(sequence, sample, now)
@@ -203,38 +220,82 @@ class Engine:
     def _accept(self, sequence: Sequence, sample: Sample | None, now: float) -> None:
         """Give a sequence its next token, and finish it if that was the last one."""
         if sample is None:
-            self._finish(sequence, sequence.failure(NON_FINITE, now))
+            self._finish(sequence, sequence.failure(NON_FINITE, now), now)
             return
         before = sequence.num_generated_tokens
+        if before == 0 and sequence.forked_from is None:
+            self._fork(sequence)
         ending = sequence.append(sample.token_id, sample.logprobs)
         self.stats.decode_tokens += sequence.num_generated_tokens - before
-        if sequence.num_generated_tokens == 1:
-            sequence.first_token_s = sequence.first_token_s or now
+        if before == 0 and sequence.num_generated_tokens == 1:
+            sequence.first_token_s = now
         if ending is not None:
-            self._finish(sequence, sequence.completion(ending, now))
+            self._finish(sequence, sequence.completion(ending, now), now)
         elif not self._scheduler.fits(sequence.num_tokens):
             error = pool_too_small(sequence.num_tokens, self._pool)
-            self._finish(sequence, sequence.failure(error, now))
+            self._finish(sequence, sequence.failure(error, now), now)
 
-    def _enqueue(self, sequence: Sequence) -> None:
-        """Queue a new sequence, or answer at once what needs no step."""
+    def _add(self, request: Request, *, joins: bool) -> None:
+        """Take a request; `joins`: it may get the answer of an equal row."""
+        if request.row_id in self._live or request.row_id in self._done:
+            raise ValueError(f"row_id {request.row_id}: a request of that row is still in flight")
+        self.stats.requests += 1
         now = perf_counter()
+        try:
+            sequence = self._admission.sequence(request, now)
+        except RowError as error:
+            self._give(_refusal(request.row_id, error))
+            return
         try:
             self._admission.check(sequence)
         except RowError as error:
-            del self._live[sequence.row_id]
             self._give(sequence.failure(str(error), now))
             return
-        if sequence.num_tokens == sequence.max_tokens:  # max_tokens: 0
-            del self._live[sequence.row_id]
-            self._give(sequence.completion(Ending(FinishReason.LENGTH), now))
-            return
-        self._scheduler.add(sequence)
+        self._enqueue(sequence, joins)
 
-    def _finish(self, sequence: Sequence, completion: Completion) -> None:
+    def _enqueue(self, sequence: Sequence, joins: bool) -> None:
+        """Let a sequence wait for its turn, or join an equal row, or answer what needs no step."""
+        twin = self._greedy.get(sequence.identity) if joins else None
+        if twin is not None:
+            self.stats.deduplicated += 1
+            twin.waiting[sequence.row_id] = sequence.arrival_s
+            self._live[sequence.row_id] = twin
+            return
+        row = Row(sequence)
+        self._live[sequence.row_id] = self._rows[sequence] = row
+        if joins and sequence.params.temperature == 0:
+            self._greedy[sequence.identity] = row
+        self._scheduler.add(sequence)
+        if sequence.num_tokens == sequence.max_tokens:  # max_tokens: 0
+            now = perf_counter()
+            self._fork(sequence)
+            for empty in list(row.sequences):
+                self._finish(empty, empty.completion(Ending(FinishReason.LENGTH), now), now)
+
+    def _fork(self, sequence: Sequence) -> None:
+        """Queue the sequences of a row's further completions, which share its prompt."""
+        row = self._rows[sequence]
+        forks = [self._admission.fork(sequence, i) for i in range(1, sequence.params.n)]
+        row.add(forks)
+        self._rows.update(dict.fromkeys(forks, row))
+        self._scheduler.add_forks(forks)
+
+    def _finish(self, sequence: Sequence, completion: Completion, now: float) -> None:
+        """Take out a sequence that ended, and answer its row if it was the last one."""
         self._scheduler.remove(sequence)
-        del self._live[sequence.row_id]
-        self._give(completion)
+        row = self._rows.pop(sequence)
+        if row.end(sequence, completion):
+            for answer in row.answers(now):
+                del self._live[answer.row_id]
+                self._give(answer)
+            self._forget(row)
+
+    def _forget(self, row: Row) -> None:
+        """Drop what still leads to a row that is answered or that nobody waits for."""
+        for sequence in row.sequences:
+            del self._rows[sequence]
+        if self._greedy.get(row.first.identity) is row:
+            del self._greedy[row.first.identity]
 
     def _give(self, completion: Completion) -> None:
         self.stats.count_completion(completion)

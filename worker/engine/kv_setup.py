@@ -1,16 +1,19 @@
 """The KV pool of an engine: its size from the settings, checked, then reserved."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from kvpool import KVCache, KVPool, LayerGroup, PoolLimits
 from kvpool.sizing import (
     blocks_from_bytes,
+    blocks_from_share,
     blocks_from_tokens,
     check_memory,
-    default_blocks,
+    most_tokens,
     pool_bytes,
+    useful_blocks,
 )
 
 from .config import EngineConfig
@@ -33,10 +36,17 @@ def build_kv(
         itemsize=np.dtype(dtype).itemsize,
     )
     num_blocks = _num_blocks(groups, config, limits)
-    setting = "kv_pool_bytes" if config.kv_pool_tokens is None else "kv_pool_tokens"
-    check_memory(pool_bytes(groups, num_blocks, limits), setting)
+    if config.kv_pool_share is None:  # a share is one of what is free
+        _check_memory(groups, num_blocks, config, limits)
     cache = KVCache(groups, num_blocks, config.block_size, dtype)
-    return KVPool(groups, num_blocks, limits), cache
+    pool = KVPool(
+        groups,
+        num_blocks,
+        limits,
+        copy_block=cache.copy_block,
+        prefix_caching=config.prefix_caching,
+    )
+    return pool, cache
 
 
 def _num_blocks(
@@ -46,4 +56,19 @@ def _num_blocks(
         return blocks_from_tokens(groups, config.kv_pool_tokens, limits)
     if config.kv_pool_bytes is not None:
         return blocks_from_bytes(groups, config.kv_pool_bytes, limits)
-    return default_blocks(groups, limits)
+    if config.kv_pool_share is not None:
+        return blocks_from_share(groups, config.kv_pool_share, limits)
+    return useful_blocks(groups, limits)
+
+
+def _check_memory(
+    groups: Sequence[LayerGroup],
+    num_blocks: Sequence[int],
+    config: EngineConfig,
+    limits: PoolLimits,
+) -> None:
+    needed = pool_bytes(groups, num_blocks, limits)
+    if config.kv_pool_tokens is not None:
+        check_memory(needed, "kv_pool_tokens", partial(most_tokens, groups, limits=limits))
+    else:
+        check_memory(needed, "kv_pool_bytes", int)

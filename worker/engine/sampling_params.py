@@ -22,6 +22,7 @@ from .sampling_values import (
 
 _CHECKS: Mapping[str, Check] = MappingProxyType(
     {
+        "n": whole_number(1, 16384),
         "temperature": number(0, 100),
         "top_k": whole_number(-1, 2**63 - 1),
         "top_p": number(0, 1),
@@ -41,13 +42,14 @@ _CHECKS: Mapping[str, Check] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How one completion is sampled.
+    """How the completions of a row are sampled.
 
     Names and meanings follow vLLM's ``SamplingParams``; ``docs/options.md`` lists them for users.
     Values are checked and brought into their own type on construction; a value that cannot be
     used is a RowError that names it and what is allowed.
 
     Attributes:
+        n: completions of the row, 1 to 16384; each has its own draws.
         temperature: 0 is greedy (the lowest id wins an exact tie); above 0, up to 100, logits
             are divided by it.
         top_k: keep the k most likely tokens; 0 and -1 keep all.
@@ -68,6 +70,7 @@ class SamplingParams:
             or the generated text; 0.01 to 100, 1.0 changes nothing.
     """
 
+    n: int = 1
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0

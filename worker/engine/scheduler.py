@@ -1,12 +1,16 @@
 """Scheduler: which sequences compute how many tokens in the next step."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
-from kvpool import KVPool
+from kvpool import BlockTables, KVPool
 
 from .sequence import Sequence
+
+LOOK_AHEAD = 32
+"""Waiting sequences, beyond those there are places for, that are looked at for cached prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +29,41 @@ class ScheduledChunk:
 class Scheduler:
     """First come, first served, under a budget of tokens a step and a pool of blocks.
 
-    Every running sequence computes at least one token in every step, so a long prompt does not
-    stop the others; what is left of the budget goes to the oldest. When the pool is full, the
-    newest running sequence gives up its blocks and goes back to the head of the queue, to be
-    computed again from its tokens. The oldest is never preempted for another and always fits
-    alone (``fits``), so each step makes progress.
+    A step's budget goes to the running sequences first, a token each, so that a long prompt does
+    not stop the others; what is left goes to the oldest, and then to sequences that wait.
+
+    *Admission.* Of the sequences at the head of the queue, those go first whose prefix is in the
+    pool; the rest keep their order, and one overtaken ``look_ahead`` times goes first. A
+    sequence is admitted when the pool has room for all its tokens and for another block of each
+    that runs: those would soon be taken from somebody again.
+
+    *Preemption.* When the pool is full, the newest running sequence gives up its blocks and goes
+    back to the head of the queue, to be computed again from its tokens. The oldest is never
+    preempted for another and always fits alone (``fits``), so each step makes progress.
+
+    Attributes:
+        num_preemptions: times a sequence gave up its blocks.
+        prefix_queries: prompt tokens of sequences admitted for the first time.
+        prefix_hits: those of them whose K/V were there, in the prefix cache or a sibling's.
     """
 
-    def __init__(self, pool: KVPool, *, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    def __init__(
+        self,
+        pool: KVPool,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        look_ahead: int = LOOK_AHEAD,
+    ) -> None:
+        self.num_preemptions = 0
+        self.prefix_queries = 0
+        self.prefix_hits = 0
         self._pool = pool
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
+        self._look_ahead = look_ahead
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
-        self.num_preemptions = 0
 
     @property
     def num_waiting(self) -> int:
@@ -59,6 +84,10 @@ class Scheduler:
         assert self.fits(sequence.num_tokens), "a sequence that never fits would block the queue"
         self._waiting.append(sequence)
 
+    def add_forks(self, forks: Iterable[Sequence]) -> None:
+        """Queue forks of a running sequence, in front of all others: they share its blocks."""
+        self._waiting.extendleft(reversed(list(forks)))
+
     def remove(self, sequence: Sequence) -> None:
         """Take out a sequence that is finished or aborted, and free its blocks."""
         self._pool.free(sequence.tables)
@@ -75,13 +104,22 @@ class Scheduler:
             chunks += self._admit(self._max_num_batched_tokens - _num_tokens(chunks))
         return chunks
 
+    def computed(self, chunks: Iterable[ScheduledChunk]) -> None:
+        """Take note that the K/V of these chunks are written, so that others may share them."""
+        for chunk in chunks:
+            sequence = chunk.sequence
+            sequence.computed(chunk.num_tokens)
+            tokens = sequence.num_computed_tokens
+            self._pool.publish(sequence.tables, sequence.token_ids, tokens)
+
     def check_invariants(self) -> None:
         """Blocks are held by running sequences alone, and those are older than the waiting."""
         self._pool.check_invariants(sequence.tables for sequence in self._sequences())
         assert self.num_running <= self._max_num_seqs, "too many sequences run"
         for sequence in self._waiting:
             assert sequence.num_computed_tokens == 0, "a waiting sequence claims K/V"
-            assert all(table.num_columns == 0 for table in sequence.tables), "and holds blocks"
+            assert sequence.tables.is_empty, "and holds blocks"
+            assert sequence.times_overtaken <= self._look_ahead + self._max_num_seqs, "starved"
         for sequence in self._running:
             assert sequence.num_uncomputed_tokens > 0, "a running sequence has nothing to do"
             assert self.fits(sequence.num_tokens), "a running sequence cannot go on"
@@ -115,25 +153,96 @@ class Scheduler:
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
-        self._pool.free(sequence.tables)
-        sequence.num_computed_tokens = 0
+        self._give_up(sequence)
         self._waiting.appendleft(sequence)
         self.num_preemptions += 1
 
     def _admit(self, budget: int) -> list[ScheduledChunk]:
         chunks: list[ScheduledChunk] = []
-        while self._waiting and len(self._running) < self._max_num_seqs and budget > 0:
-            sequence = self._waiting[0]
-            num_tokens = self._chunk(sequence, budget)
-            if not self._allocate(sequence, num_tokens):
+        places = self._max_num_seqs - len(self._running)
+        for sequence in self._admission_order(places if budget > 0 else 0):
+            num_tokens = self._start(sequence, budget) if budget > 0 and places > 0 else 0
+            if num_tokens == 0:
                 break
-            self._running.append(self._waiting.popleft())
+            self._leave_queue(sequence)
+            self._running.append(sequence)
             chunks.append(ScheduledChunk(sequence, num_tokens))
             budget -= num_tokens
+            places -= 1
         return chunks
 
+    def _admission_order(self, places: int) -> list[Sequence]:
+        """Who is asked to come in, for so many places: see the class."""
+        if places <= 0 or not self._waiting:
+            return []
+        ahead = list(islice(self._waiting, places + self._look_ahead))
+        return sorted(ahead, key=self._rank)
+
+    def _rank(self, sequence: Sequence) -> int:
+        """Sort key of a waiting sequence; equal ones keep their order in the queue."""
+        if sequence.goes_first or sequence.times_overtaken >= self._look_ahead:
+            return -self._pool.max_sequence_tokens - 1
+        return -self._pool.longest_prefix(sequence.tables, sequence.token_ids)
+
+    def _leave_queue(self, sequence: Sequence) -> None:
+        """Take an admitted sequence out of the queue; those before it were overtaken."""
+        index = self._waiting.index(sequence)
+        for overtaken in islice(self._waiting, index):
+            overtaken.times_overtaken += 1
+        del self._waiting[index]
+
+    def _start(self, sequence: Sequence, budget: int) -> int:
+        """Give a waiting sequence its first blocks; the tokens it computes, 0 if it waits on."""
+        self._share(sequence)
+        num_tokens = self._chunk(sequence, budget)
+        if not (self._has_room(sequence) and self._allocate(sequence, num_tokens)):
+            self._give_up(sequence)
+            return 0
+        if sequence.num_known_tokens == 0:
+            sequence.num_cached_tokens = sequence.num_computed_tokens
+            self.prefix_queries += sequence.num_tokens
+            self.prefix_hits += sequence.num_computed_tokens
+        return num_tokens
+
+    def _share(self, sequence: Sequence) -> None:
+        """Start a sequence with the K/V that there are: a running sibling's, or a cached prefix."""
+        if (fork := self._fork(sequence)) is not None:
+            sequence.tables = fork
+            sequence.num_computed_tokens = sequence.num_tokens - 1
+            return
+        cached = self._pool.longest_prefix(sequence.tables, sequence.token_ids)
+        self._pool.reuse(sequence.tables, cached)
+        sequence.num_computed_tokens = cached
+
+    def _fork(self, sequence: Sequence) -> BlockTables | None:
+        """Tables that share all of the prompt but the last token, which gives the logits."""
+        parent, shared = sequence.forked_from, len(sequence.prompt_token_ids) - 1
+        if parent is None or parent not in self._running or parent.num_computed_tokens < shared:
+            return None
+        return None if sequence.num_generated_tokens else self._pool.fork(parent.tables, shared)
+
+    def _has_room(self, newcomer: Sequence) -> bool:
+        """Whether the newcomer will not soon take blocks from somebody or be preempted."""
+        if not self._running:
+            return True
+        soon = [self._soon(sequence) for sequence in (*self._running, newcomer)]
+        return all(
+            sum(blocks) <= free for *blocks, free in zip(*soon, self._pool.num_free, strict=True)
+        )
+
+    def _soon(self, sequence: Sequence) -> tuple[int, ...]:
+        """Blocks of each group that a sequence takes for its tokens and a block of new ones."""
+        end = min(sequence.num_tokens + self._pool.block_size, sequence.max_tokens)
+        return self._pool.ahead(sequence.tables, end)
+
     def _allocate(self, sequence: Sequence, num_tokens: int) -> bool:
-        return self._pool.allocate(sequence.tables, sequence.num_computed_tokens + num_tokens)
+        start = sequence.num_computed_tokens
+        return self._pool.allocate(sequence.tables, start, start + num_tokens)
+
+    def _give_up(self, sequence: Sequence) -> None:
+        """Take a sequence's blocks away."""
+        self._pool.free(sequence.tables)
+        sequence.num_computed_tokens = 0
 
     def _sequences(self) -> Iterator[Sequence]:
         yield from self._running

@@ -1,5 +1,6 @@
-"""Sequence: one request on its way through the engine."""
+"""Sequence: one completion on its way through the engine."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from kvpool import BlockTables
@@ -22,7 +23,7 @@ class Ending:
 
 
 class Sequence:
-    """Tokens of one row: those of the prompt and those generated so far.
+    """Tokens of one completion of a row: those of the prompt and those generated so far.
 
     ``num_computed_tokens`` catches up with ``num_tokens``: a long prompt in several chunks,
     afterwards one token a step. There is no other difference between prefill and decode::
@@ -30,10 +31,13 @@ class Sequence:
         prompt tokens ......................... generated tokens
         |<---- num_computed_tokens ---->|<---- num_uncomputed_tokens ---->|
 
-    Preemption sets it back to 0; the generated tokens stay.
+    It starts at what the prefix cache holds. Preemption sets it back to 0; the generated tokens
+    stay.
 
     Attributes:
         row_id: of the request.
+        completion_index: which of the row's ``n`` completions this is, from 0.
+        forked_from: the row's first sequence, whose prompt this one shares; None for that itself.
         params: how to sample.
         prompt_token_ids: the prompt.
         token_ids: prompt and generated tokens.
@@ -43,6 +47,8 @@ class Sequence:
         draw_key: key of its random draws.
         num_computed_tokens: tokens whose K/V are in the cache.
         num_known_tokens: most tokens ever computed; those below are recomputed.
+        num_cached_tokens: prompt tokens whose K/V were found when it was first admitted.
+        times_overtaken: sequences admitted before it that had come after it.
         logprobs: one entry a generated token; None when not asked for.
         token_counts: its tokens as penalties look at them; None without penalties.
         arrival_s: when it came, on the engine's clock.
@@ -61,8 +67,12 @@ class Sequence:
         draw_key: DrawKey,
         detokenizer: Detokenizer,
         arrival_s: float,
+        completion_index: int = 0,
+        forked_from: "Sequence | None" = None,
     ) -> None:
         self.row_id = row_id
+        self.completion_index = completion_index
+        self.forked_from = forked_from
         self.params = params
         self.prompt_token_ids = prompt_token_ids
         self.token_ids = list(prompt_token_ids)
@@ -72,6 +82,8 @@ class Sequence:
         self.draw_key = draw_key
         self.num_computed_tokens = 0
         self.num_known_tokens = 0
+        self.num_cached_tokens = 0
+        self.times_overtaken = 0
         self.logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
         self.token_counts = TokenCounts(prompt_token_ids) if params.has_penalties else None
         self.arrival_s = arrival_s
@@ -98,6 +110,16 @@ class Sequence:
     def generated_token_ids(self) -> list[int]:
         """The tokens generated so far."""
         return self.token_ids[len(self.prompt_token_ids) :]
+
+    @property
+    def identity(self) -> Hashable:
+        """What a greedy completion follows from, together with the model: equal ones are equal."""
+        return self.prompt_token_ids, self.params
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether it waits in front of new rows: preempted, or its row is running already."""
+        return self.num_known_tokens > 0 or self.forked_from is not None
 
     def computed(self, num_tokens: int) -> None:
         """The K/V of the next ``num_tokens`` tokens are in the cache."""
@@ -138,6 +160,7 @@ class Sequence:
             stop_reason=ending.stop_reason,
             prompt_token_ids=self.prompt_token_ids,
             token_ids=tuple(self.generated_token_ids),
+            num_cached_tokens=self.num_cached_tokens,
             logprobs=None if self.logprobs is None else tuple(self.logprobs),
             ttft_s=None if self.first_token_s is None else self.first_token_s - self.arrival_s,
             latency_s=now_s - self.arrival_s,

@@ -24,9 +24,14 @@ class StatsSnapshot:
         decode_tokens: tokens generated that count.
         recomputed_tokens: tokens computed again after a preemption.
         preemptions: times a sequence gave up its blocks for an older one.
+        prefix_cache_queries: prompt tokens of the sequences that were admitted.
+        prefix_cache_hits: those of them whose K/V were there already.
+        prefix_cache_evictions: KV blocks with a findable prefix whose memory was needed.
+        deduplicated: rows answered with what an equal row computed.
         running: sequences that hold KV blocks now.
         waiting: sequences that wait for a place or for blocks now.
         kv_blocks_used: KV blocks held now, over all layer groups.
+        kv_blocks_idle: KV blocks held by nobody in which a prefix can be found.
         kv_blocks_total: KV blocks there are.
         kv_blocks_peak: most KV blocks ever held.
         kv_bytes_peak: bytes of those.
@@ -48,9 +53,14 @@ class StatsSnapshot:
     decode_tokens: int
     recomputed_tokens: int
     preemptions: int
+    prefix_cache_queries: int
+    prefix_cache_hits: int
+    prefix_cache_evictions: int
+    deduplicated: int
     running: int
     waiting: int
     kv_blocks_used: int
+    kv_blocks_idle: int
     kv_blocks_total: int
     kv_blocks_peak: int
     kv_bytes_peak: int
@@ -79,6 +89,7 @@ class EngineStats:
         self.prefill_tokens = 0
         self.decode_tokens = 0
         self.recomputed_tokens = 0
+        self.deduplicated = 0
         self._scheduler = scheduler
         self._pool = pool
         self._model = model
@@ -110,9 +121,14 @@ class EngineStats:
             decode_tokens=self.decode_tokens,
             recomputed_tokens=self.recomputed_tokens,
             preemptions=self._scheduler.num_preemptions,
+            prefix_cache_queries=self._scheduler.prefix_queries,
+            prefix_cache_hits=self._scheduler.prefix_hits,
+            prefix_cache_evictions=pool.evictions,
+            deduplicated=self.deduplicated,
             running=self._scheduler.num_running,
             waiting=self._scheduler.num_waiting,
             kv_blocks_used=pool.used,
+            kv_blocks_idle=pool.idle,
             kv_blocks_total=pool.total,
             kv_blocks_peak=pool.peak,
             kv_bytes_peak=pool.peak_bytes,

@@ -75,7 +75,8 @@ class TokenLogits:
             for start in range(0, len(token_ids), self._step):
                 end = min(start + self._step, len(token_ids))
                 self._pool.free_outside_window(tables, start)
-                assert self._pool.allocate(tables, end), "the pool holds a sequence of max_tokens"
+                fits = self._pool.allocate(tables, start, end)
+                assert fits, "the pool holds a sequence of max_tokens"
                 batch = self._batch(token_ids[start:end], start, first, tables)
                 logits = self._model.forward(batch, self._kv)
                 if len(logits):

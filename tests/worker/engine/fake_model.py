@@ -118,13 +118,21 @@ class FakeEncoder:
         return list(request.prompt.encode())
 
 
-def one_at_a_time(request, context=64, logits=logits_of, job_seed=0) -> Completion:
+def one_at_a_time(
+    request, context=64, logits=logits_of, job_seed=0, completion_index=0
+) -> Completion:
     """The twin of the engine: one row, whole history, no pool, no batch."""
     params = {name: getattr(request.sampling, name) for name in request.sampling.__slots__}
     prompt = FakeEncoder().encode(request)
     new = min(context - len(prompt), request.sampling.max_tokens or context)
     sequence = make_sequence(
-        prompt, row_id=request.row_id, max_new=new, end=(END,), job_seed=job_seed, **params
+        prompt,
+        row_id=request.row_id,
+        max_new=new,
+        end=(END,),
+        job_seed=job_seed,
+        completion_index=completion_index,
+        **params,
     )
     while True:
         row = logits(sequence.token_ids)

@@ -1,6 +1,6 @@
 """Sequences for tests that need no engine."""
 
-from kvpool import BlockTable
+from kvpool import BlockKeys, BlockTable, BlockTables
 from worker.engine.draws import draw_key
 from worker.engine.sampling_params import SamplingParams
 from worker.engine.sequence import Sequence
@@ -13,7 +13,17 @@ def byte_piece(token_id):
 
 
 def make_sequence(
-    prompt=(1,), *, row_id=0, max_new=1000, end=(), tables=None, job_seed=0, arrival_s=0.0, **params
+    prompt=(1,),
+    *,
+    row_id=0,
+    max_new=1000,
+    end=(),
+    tables=None,
+    job_seed=0,
+    arrival_s=0.0,
+    completion_index=0,
+    forked_from=None,
+    **params,
 ):
     """A sequence over bytes as tokens."""
     sampling = SamplingParams(**{"max_tokens": None, **params})
@@ -23,8 +33,10 @@ def make_sequence(
         prompt_token_ids=tuple(prompt),
         max_tokens=len(prompt) + max_new,
         end_token_ids=frozenset(end),
-        tables=(BlockTable(4),) if tables is None else tables,
-        draw_key=draw_key(sampling.seed, job_seed, row_id),
+        tables=BlockTables([BlockTable(4)], BlockKeys(4)) if tables is None else tables,
+        draw_key=draw_key(sampling.seed, job_seed, row_id, completion_index),
         detokenizer=Detokenizer(byte_piece),
         arrival_s=arrival_s,
+        completion_index=completion_index,
+        forked_from=forked_from,
     )

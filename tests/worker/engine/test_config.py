@@ -13,7 +13,7 @@ from worker.engine.config import EngineConfig
         ({"max_num_seqs": 0}, "greater than or equal to 1"),
         ({"max_num_seqs": True}, "valid integer"),
         ({"max_num_seqs": 600}, "max_num_batched_tokens 512 is less than max_num_seqs 600"),
-        ({"kv_pool_bytes": 1, "kv_pool_tokens": 1}, "give one"),
+        ({"kv_pool_bytes": 1, "kv_pool_tokens": 1}, "both|all set the pool's size; give one"),
         ({"compute": "f64"}, "'f32'"),
         ({"job_seed": -1}, "greater than or equal to 0"),
     ],

@@ -16,6 +16,7 @@ from worker.engine.engine import Engine
 from worker.engine.loading import LoadedModel
 from worker.engine.request import Request
 from worker.engine.sampling_params import SamplingParams
+from worker.engine.scheduler import LOOK_AHEAD
 from worker.errors import EngineConfigError
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
@@ -30,13 +31,17 @@ def make_engine(model=None, **settings):
     return Engine(LoadedModel(*parts), config)
 
 
+_PREFIXES = [[prefix * 7 + i % 11 for i in range(20)] for prefix in range(3)]
+
+
 def make_requests(count, seed=0):
-    """Rows of 1 to 30 tokens, greedy and sampled, with stops, penalties and log-probs."""
+    """Rows of 1 to 32 tokens, greedy and sampled, with stops, penalties, log-probs, prefixes."""
     rng = random.Random(seed)
     return [
         Request(
             row_id=row,
-            prompt_token_ids=[rng.randrange(128) for _ in range(rng.randint(1, 30))],
+            prompt_token_ids=_PREFIXES[rng.randrange(3)][: rng.choice([0, 3, 9, 20])]
+            + [rng.randrange(128) for _ in range(rng.randint(1, 12))],
             sampling=SamplingParams(
                 temperature=rng.choice([0, 1]),
                 top_p=rng.choice([0.8, 1.0]),
@@ -88,6 +93,9 @@ def run_checked(engine, requests):
         {"max_num_seqs": 8, "kv_pool_tokens": 72, "max_num_batched_tokens": 9},
         {"max_num_seqs": 60, "block_size": 1, "kv_pool_tokens": 100},
         {"max_num_seqs": 60, "block_size": 128},
+        {"max_num_seqs": 8, "prefix_caching": False},
+        {"max_num_seqs": 8, "kv_pool_tokens": 72, "prefix_caching": False},
+        {"max_num_seqs": 8, "deduplicate": False},
     ],
     ids=str,
 )
@@ -136,7 +144,7 @@ def test_small_pools_do_preempt():
     run_checked(engine, make_requests(60))
     stats = engine.stats.snapshot()
     assert stats.preemptions > 10
-    assert stats.recomputed_tokens > 100
+    assert stats.recomputed_tokens > 50
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -149,15 +157,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.next_row = 0
 
     @rule(
-        tokens=st.lists(st.integers(0, 127), min_size=1, max_size=24),
-        max_tokens=st.integers(1, 30),
+        same=st.integers(0, 20),
+        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=4),
+        max_tokens=st.sampled_from([1, 5, 30]),
         temperature=st.sampled_from([0, 1]),
     )
-    def arrive(self, tokens, max_tokens, temperature):
-        """A row comes."""
+    def arrive(self, same, tokens, max_tokens, temperature):
+        """A row comes, some of them equal to others or like them for a while."""
         request = Request(
             row_id=self.next_row,
-            prompt_token_ids=tokens,
+            prompt_token_ids=[9] * same + tokens,
             sampling=SamplingParams(max_tokens=max_tokens, temperature=temperature),
         )
         self.next_row += 1
@@ -214,12 +223,12 @@ def test_generate_takes_requests_as_there_is_room():
     ahead = []
 
     def source():
-        for request in make_requests(30):
+        for request in make_requests(100):
             ahead.append(engine.stats.requests - engine.stats.completions)
             yield request
 
     engine.generate(source())
-    assert max(ahead) <= 4
+    assert max(ahead) <= 2 + 2 + LOOK_AHEAD
 
 
 def test_no_request_is_no_completion():
@@ -441,8 +450,8 @@ def test_max_model_len_below_the_model_holds():
 
 
 def test_stats_add_up():
-    """Every token is counted once, whatever was preempted and recomputed."""
-    engine = make_engine(max_num_seqs=60, kv_pool_tokens=56)
+    """Every token is counted once, whatever was preempted and recomputed, found or not."""
+    engine = make_engine(max_num_seqs=60, kv_pool_tokens=56, deduplicate=False)
     requests = make_requests(40)
     looks = [engine.stats.snapshot()]
     for request in requests:
@@ -452,7 +461,10 @@ def test_stats_add_up():
         done += engine.step()
         looks.append(engine.stats.snapshot())
     last = looks[-1]
-    assert last.prefill_tokens == sum(len(c.prompt_token_ids) for c in done)
+    prompts = sum(len(c.prompt_token_ids) for c in done)
+    assert last.prefix_cache_queries == prompts
+    assert last.prefix_cache_hits == sum(c.num_cached_tokens for c in done) > 0
+    assert last.prefill_tokens + last.prefix_cache_hits == prompts
     assert last.decode_tokens == sum(len(c.token_ids) for c in done)
     assert (last.requests, last.completions, last.errors) == (40, 40, 0)
     assert (last.running, last.waiting, last.kv_blocks_used) == (0, 0, 0)

@@ -1,0 +1,34 @@
+"""Block tables of one sequence, one a layer group."""
+
+from collections.abc import Iterator, Sequence
+
+from .block_keys import BlockKeys
+from .block_table import BlockTable
+
+
+class BlockTables:
+    """Where one sequence's tokens lie, in the order of the layer groups; iterates over the tables.
+
+    Attributes:
+        keys: keys of the sequence's full blocks; they outlive the blocks.
+        num_published: blocks, from the left, that were let into the prefix cache.
+    """
+
+    def __init__(self, tables: Sequence[BlockTable], keys: BlockKeys) -> None:
+        self.keys = keys
+        self.num_published = 0
+        self._tables = tuple(tables)
+
+    def __iter__(self) -> Iterator[BlockTable]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def __getitem__(self, group: int) -> BlockTable:
+        return self._tables[group]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the sequence holds no block and starts at position 0."""
+        return all(table.num_columns == 0 for table in self._tables)
