@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .kernels.native import Native, address_of
-from .kernels.operations import OPERATION_WORDS, SHARED_WORDS
+from .kernels.operations import OPERATION_WORDS
 from .stages import Stages
 from .thread_team import ThreadTeam
-
-_WORDS_A_LINE = 8
 
 
 class Program:
@@ -108,16 +106,12 @@ class _Replay:
         self._team = team
         self._stages = tasks.stages
         self._operations = np.array(tasks.operations, np.int64).reshape(-1, OPERATION_WORDS)
-        memory = np.zeros(SHARED_WORDS + _WORDS_A_LINE, np.int64)
-        skew = -address_of(memory) // 8 % _WORDS_A_LINE
-        self._shared = memory[skew : skew + SHARED_WORDS]
         self._nanoseconds = np.zeros(len(tasks.stages), np.int64)
         self._kept = (tasks.arguments, header)  # alive as long as their addresses are used
         self._program = (
             address_of(self._operations),
             len(self._operations),
             address_of(header),
-            address_of(self._shared),
             time.CLOCK_MONOTONIC,
             address_of(self._nanoseconds),
         )

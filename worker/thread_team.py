@@ -24,6 +24,7 @@ from .kernels.team import (
     announce,
     follow,
     take_part,
+    team_words,
 )
 
 Work = Callable[[int], None]
@@ -33,6 +34,7 @@ Job = Callable[[int], None]
 # last at most about a millisecond on an idle core.
 _PAUSES = 3000
 _YIELDS = 1000
+_WORDS_A_LINE = 8
 
 
 class ThreadTeam:
@@ -50,7 +52,9 @@ class ThreadTeam:
     def __init__(self, threads: int) -> None:
         assert threads >= 1, threads
         self.threads = threads
-        self._words = np.zeros(threads * WORDS_A_THREAD, np.int64)  # see `kernels.team`
+        memory = np.zeros(team_words(threads) + _WORDS_A_LINE, np.int64)
+        skew = -address_of(memory) // 8 % _WORDS_A_LINE
+        self._words = memory[skew : skew + team_words(threads)]  # see `kernels.team`
         self._address = address_of(self._words)
         self._job: Job | None = None
         self._error: BaseException | None = None
@@ -106,12 +110,11 @@ class ThreadTeam:
         if error is not None:
             raise error
 
-    def replay(self, program: tuple[int, int, int, int, int, int]) -> None:
+    def replay(self, program: tuple[int, int, int, int, int]) -> None:
         """Take all threads through a compiled program; the work is done when this returns.
 
         Args:
-            program: the arguments of `run_operations` from `operations` on, the thread and the
-                number of threads left out.
+            program: of the arguments of `run_operations`, those that are the program's own.
         """
         self._assert_free()
         self._wait_for_helpers()

@@ -124,6 +124,19 @@ def test_an_error_of_a_call_leaves_the_program_usable(team):
     assert np.array_equal(np.arange(1, SIZE + 1), values)
 
 
+def test_programs_may_be_dropped_as_soon_as_they_have_run(team):
+    """A helper may still stand at the last barrier: what it looks at there is not the program's."""
+    for turn in range(300):
+        values, threads, _ = arrays()
+        program = Program(team, Stages(), 4)
+        words = [address_of(values), address_of(threads)]
+        program.add_task("norm", add_item, words, items=SIZE)
+        program.finish()
+        program.run()
+        del program
+        assert np.array_equal(np.arange(1, SIZE + 1), values), turn
+
+
 @pytest.mark.parametrize("announced", [False, True])
 def test_an_interrupt_around_the_announcement_strands_no_thread(monkeypatch, team, announced):
     """Helpers that are on their way wait at a barrier: the caller goes there before it raises."""

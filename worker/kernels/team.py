@@ -8,14 +8,21 @@ that they are done, and wait again. Only a job in Python brings them back there.
 from .jit import kernel
 from .memory import load_acquire, store_release
 from .native import word
-from .operations import run_operations
+from .operations import SHARED_WORDS, run_operations
 from .spin import wait_for_change
 
 # The team's words: the region, then the program that all threads go through in it (an address of
 # 0: the region is a job in Python). Helper i's word, the last region that it finished, is number
-# i * WORDS_A_THREAD: no two threads write to the same cache line.
-REGION, OPERATIONS, COUNT, HEADER, SHARED, CLOCK, TIMES = range(7)
+# i * WORDS_A_THREAD: no two threads write to the same cache line. Behind them are the words that
+# `run_operations` shares: a helper may still look at those of its last barrier when the caller has
+# gone on and the program is no more.
+REGION, OPERATIONS, COUNT, HEADER, CLOCK, TIMES = range(6)
 WORDS_A_THREAD = 16
+
+
+def team_words(threads: int) -> int:
+    """Words of a team, all 0 at first."""
+    return WORDS_A_THREAD * threads + SHARED_WORDS
 
 
 @kernel
@@ -31,7 +38,7 @@ def take_part(words: int, thread: int, threads: int) -> None:
         word(words, OPERATIONS),
         word(words, COUNT),
         word(words, HEADER),
-        word(words, SHARED),
+        words + 8 * WORDS_A_THREAD * threads,
         thread,
         threads,
         word(words, CLOCK),

@@ -85,7 +85,7 @@ def test_batch_chunk_and_preemption_change_no_bit(loaded, prompts, mode):
         {"max_num_seqs": 1, "max_num_batched_tokens": 7},
         {"kv_pool_tokens": 96},
     ]
-    runs = [_generate(loaded, prompts, 10, compute=mode, **setting) for setting in settings]
+    runs = [_generate(loaded, prompts, 40, compute=mode, **setting) for setting in settings]
     outcomes = [[(c.token_ids, c.logprobs) for c in completions] for completions, _ in runs]
     assert outcomes[1:] == outcomes[:1] * 2
     assert [snapshot.preemptions > 0 for _, snapshot in runs] == [False, False, True]

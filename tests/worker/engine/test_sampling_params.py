@@ -58,7 +58,7 @@ def test_row_values_override_the_defaults():
         ('{"frequency_penalty": -3}', "frequency_penalty: -3 is not in [-2, 2]"),
         ('{"repetition_penalty": 0}', "repetition_penalty: 0 is not in [0.01, 100]"),
         ('{"tempratur": 1}', "'tempratur' is no sampling parameter; did you mean temperature?"),
-        ('{"qqq": 1}', "'qqq' is no sampling parameter; there are temperature, top_k, "),
+        ('{"qqq": 1}', "'qqq' is no sampling parameter; there are n, temperature, top_k, "),
         ("[1]", "sampling_params: [1] is not a JSON object"),
         ("7", "sampling_params: 7 is not a JSON object"),
         ("", "sampling_params: '' is not valid JSON: Expecting value"),
