@@ -8,7 +8,10 @@ from .optional_column import OptionalColumn
 
 
 class ClusterConfig(BaseModel):
-    """How the work is spread, committed and written; nothing here changes a row's completion."""
+    """How the work is spread, committed and written.
+
+    Nothing here changes a completion; max_n decides which rows get one at all.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

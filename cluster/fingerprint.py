@@ -34,7 +34,8 @@ def fingerprint(job: Job, model_sha256: str, numerics: str) -> dict[str, Any]:
         "max_model_len": engine.max_model_len,
         "kv_pool_bytes": engine.kv_pool_bytes,
         "kv_pool_tokens": engine.kv_pool_tokens,
-        "kv_pool_share": engine.kv_pool_share,
+        "kv_pool_share": engine.kv_pool_share is not None,  # any share holds a row of full length
+        "block_size": engine.block_size,
         "output_columns": sorted(job.optional_columns),
         "output_prefix": job.cluster.output_prefix,
         "numerics_version": NUMERICS_VERSION,

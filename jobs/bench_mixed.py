@@ -112,7 +112,7 @@ def run_mixed_bench(model: str, plan: MixedPlan, output_format: str) -> None:
 def measure_mixed(engine: Engine, plan: MixedPlan) -> MixedResult:
     """Watch every running row through all steps while long prompts come."""
     running = [_request(engine, row, _SHORT_PROMPT, plan.generated) for row in range(plan.b)]
-    engine.generate([_request(engine, 0, plan.max_num_batched_tokens, 2)])  # kernels
+    engine.generate([_request(engine, 0, plan.budget, 2)])  # kernels
     for request in running:
         engine.add_request(request)
     while any(not _num_tokens(engine, row) for row in range(plan.b)):
@@ -124,13 +124,13 @@ def measure_mixed(engine: Engine, plan: MixedPlan) -> MixedResult:
     for step in range(plan.tg):
         if step % plan.every == plan.every // 2:
             engine.add_request(_request(engine, plan.b + step, plan.long, 1))
-        before = engine.stats.prefill_tokens
+        before = engine.stats.prefill_tokens, engine.stats.decode_tokens
         started = perf_counter()
         engine.step()
         seconds = perf_counter() - started
-        prefilled = engine.stats.prefill_tokens - before
+        prefilled = engine.stats.prefill_tokens - before[0]
         (busy if prefilled else quiet).append(seconds)
-        most = max(most, prefilled + plan.b)
+        most = max(most, prefilled + engine.stats.decode_tokens - before[1])
         for row, counts in tokens_at.items():
             counts.append(_num_tokens(engine, row))
     for row in range(plan.b):
@@ -164,11 +164,11 @@ def _request(engine: Engine, row: int, length: int, tg: int) -> Request:
 
 
 def _check_length(plan: MixedPlan, engine: Engine) -> None:
-    needed = max(plan.long + 1, _SHORT_PROMPT + plan.generated)
+    needed = max(plan.long + 1, plan.budget + 2, _SHORT_PROMPT + plan.generated)
     if needed > engine.max_model_len:
         raise EngineConfigError(
             f"a row needs {needed} tokens, the model's context is {engine.max_model_len}: lower "
-            "--long or --ntg"
+            "--long, --ntg or --max-num-batched-tokens"
         )
 
 

@@ -5,7 +5,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import perf_counter
 
-from kvpool import BlockTables, KVPool, LayerGroup, PoolLimits
+import numpy as np
+
+from kvpool import BlockTables, KVCache, KVPool, LayerGroup, PoolLimits
+from worker.kernels.kv_write import kv_write
 
 from .text_table import aligned
 
@@ -14,6 +17,7 @@ _BLOCKS = 1_000
 _ROW_TOKENS = 640
 _SHARED_TOKENS = 592
 _ROWS = 400
+_STEP_TOKENS = 32
 _LOOKS = 3
 GROUP = LayerGroup("full", (0,), num_kv_heads=1, head_dim=64, window=None)
 
@@ -49,6 +53,7 @@ def measure_pool(num_blocks: int) -> list[PoolSpeed]:
         "allocate, publish, evict": _allocate_publish_evict,
         "find and share a prefix": _find_and_share,
         "fork, copy, free": _fork,
+        "write K/V": _write,
     }
     return [
         PoolSpeed(name, num_blocks, max(_rate(*kind(num_blocks)) for _ in range(_LOOKS)))
@@ -70,14 +75,15 @@ def _rate(blocks: int, seconds: float) -> float:
     return blocks / seconds
 
 
-def _pool(num_blocks: int) -> KVPool:
+def _pool(num_blocks: int, cache: KVCache | None = None) -> KVPool:
     limits = PoolLimits(
         block_size=_BLOCK,
         max_num_seqs=64,
         max_num_batched_tokens=512,
         max_model_len=num_blocks * _BLOCK,
     )
-    return KVPool((GROUP,), (num_blocks,), limits)
+    copy_block = None if cache is None else cache.copy_block
+    return KVPool((GROUP,), (num_blocks,), limits, copy_block=copy_block)
 
 
 def _row(row: int) -> list[int]:
@@ -97,15 +103,20 @@ def _allocate_and_free(num_blocks: int) -> tuple[int, float]:
 
 
 def _allocate_publish_evict(num_blocks: int) -> tuple[int, float]:
-    """Rows without a common prefix fill the prefix cache until each block evicts another."""
+    """Rows without a common prefix, in a pool so full of idle blocks that each evicts another."""
     pool = _pool(num_blocks)
-    prompts = [[row * 7919 + i for i in range(_ROW_TOKENS)] for row in range(_ROWS)]
+    whole = pool.new_tables()
+    pool.allocate(whole, 0, num_blocks * _BLOCK)
+    pool.publish(whole, range(num_blocks * _BLOCK), num_blocks * _BLOCK)
+    pool.free(whole)
+    prompts = [[-row * 7919 - i for i in range(_ROW_TOKENS)] for row in range(1, _ROWS + 1)]
     started = perf_counter()
     for prompt in prompts:
         tables = pool.new_tables()
         pool.allocate(tables, 0, _ROW_TOKENS)
         pool.publish(tables, prompt, _ROW_TOKENS)
         pool.free(tables)
+    assert pool.usage.evictions == _ROWS * _ROW_TOKENS // _BLOCK, "a block was not idle"
     return 3 * _ROWS * _ROW_TOKENS // _BLOCK, perf_counter() - started
 
 
@@ -127,9 +138,26 @@ def _find_and_share(num_blocks: int) -> tuple[int, float]:
     return blocks, perf_counter() - started
 
 
+def _write(num_blocks: int) -> tuple[int, float]:
+    """A row's keys and values go to its blocks, spread over the pool, a step's worth at a time."""
+    cache = KVCache((GROUP,), (num_blocks,), _BLOCK, "float16")
+    positions = np.arange(_ROW_TOKENS)
+    blocks = positions // _BLOCK * (num_blocks * _BLOCK // _ROW_TOKENS)
+    slots = blocks * np.int64(_BLOCK) + positions % _BLOCK
+    qkv = np.ones((_STEP_TOKENS, 2 * GROUP.head_dim), np.float32)
+    kv_write(qkv, cache.keys[0][0], cache.values[0][0], slots[:_STEP_TOKENS])  # compiled
+    started = perf_counter()
+    for _ in range(_ROWS):
+        for first in range(0, _ROW_TOKENS, _STEP_TOKENS):
+            step = slots[first : first + _STEP_TOKENS]
+            kv_write(qkv, cache.keys[0][0], cache.values[0][0], step)
+    return _ROWS * _ROW_TOKENS // _BLOCK, perf_counter() - started
+
+
 def _fork(num_blocks: int) -> tuple[int, float]:
     """Forks share a row's blocks, copy the last one to write it, and give all back."""
-    pool = _pool(num_blocks)
+    cache = KVCache((GROUP,), (num_blocks,), _BLOCK, "float16")
+    pool = _pool(num_blocks, cache)
     parent: BlockTables = pool.new_tables()
     pool.allocate(parent, 0, _ROW_TOKENS - 1)
     started = perf_counter()

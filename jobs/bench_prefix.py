@@ -124,7 +124,8 @@ class PrefixResult:
     def predicted(self) -> float:
         """The speed-up if nothing but the saved prompt tokens' cost were gone."""
         saved = (self.computed_without - self.computed_with) * self.prompt_token_s
-        return self.seconds_without / max(self.seconds_without - saved, 1e-9)
+        assert saved < self.seconds_without, "prompt tokens were measured slower than they ran"
+        return self.seconds_without / (self.seconds_without - saved)
 
 
 def run_prefix_bench(model: str, plan: PrefixPlan, output_format: str) -> None:

@@ -7,7 +7,7 @@ from .block_keys import BlockKey, BlockKeys
 from .block_table import BlockTable
 from .block_tables import BlockTables
 from .errors import KVPoolError, PoolSizeError
-from .ids import FREED, BlockId, SlotId
+from .ids import FREED, BlockId
 from .kv_cache import KVCache, KVDtype
 from .layer_group import LayerGroup
 from .pool import KVPool, PoolCapacity, PoolUsage
@@ -29,5 +29,4 @@ __all__ = [
     "PoolLimits",
     "PoolSizeError",
     "PoolUsage",
-    "SlotId",
 ]

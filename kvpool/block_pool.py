@@ -21,13 +21,11 @@ class BlockPool:
 
     Attributes:
         num_blocks: blocks there are.
-        peak_used: most blocks ever held at a time.
         cache: the blocks that can be found by their tokens.
     """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self.peak_used = 0
         self.cache = PrefixCache()
         self._given_back: list[BlockId] = []
         self._num_touched = 0  # blocks from here on were never handed out
@@ -52,7 +50,6 @@ class BlockPool:
         blocks += [BlockId(block) for block in range(first, self._num_touched)]
         blocks += [self.cache.evict() for _ in range(count - len(blocks))]
         self._references.update(dict.fromkeys(blocks, 1))
-        self.peak_used = max(self.peak_used, self.num_used)
         return blocks
 
     def retain(self, block: BlockId) -> None:
@@ -61,7 +58,6 @@ class BlockPool:
         if not held:
             self.cache.hold(block)
         self._references[block] = held + 1
-        self.peak_used = max(self.peak_used, self.num_used)
 
     def release(self, block: BlockId) -> None:
         """Drop one reference; with the last one the block is free, idle if it has a key."""
@@ -99,4 +95,3 @@ class BlockPool:
         assert all(self.cache.is_idle(BlockId(block)) for block in idle), "a block was lost"
         assert all(block not in self.cache for block in given_back), "a blank block has a key"
         assert all(count > 0 for count in self._references.values()), "held by nobody"
-        assert self.num_used <= self.peak_used <= self.num_blocks, "peak below use"

@@ -5,8 +5,5 @@ from typing import NewType
 BlockId = NewType("BlockId", int)
 """A block's index in the arrays of its layer group, from 0."""
 
-SlotId = NewType("SlotId", int)
-"""A token's place in its group's arrays: ``block * block_size + offset``."""
-
 FREED = BlockId(-1)
 """Stands in a block table where a window group has given a block back."""

@@ -24,8 +24,8 @@ class PoolUsage:
         used: blocks held now.
         idle: blocks held by nobody in which a prefix may be found.
         total: blocks there are.
-        peak: most blocks ever held, summed over the groups.
-        peak_bytes: what those take.
+        peak: most blocks held at a time when it was looked (``note_use``).
+        peak_bytes: most bytes of blocks held at such a time.
         total_bytes: what all blocks take once each was written.
         evictions: idle blocks whose memory was needed.
     """
@@ -116,22 +116,31 @@ class KVPool:
         self._limits = limits
         self._pools = tuple(BlockPool(count) for count in num_blocks)
         self._block_bytes = tuple(limits.block_bytes(group) for group in groups)
+        self._peak_blocks = self._peak_bytes = 0
 
     def new_tables(self) -> BlockTables:
         """Empty tables for a sequence."""
         return self._tables(BlockKeys(self.block_size))
 
-    def longest_chunk(self, next_position: int) -> int:
-        """Most tokens from ``next_position`` on that a sequence alone can be extended by at once.
+    def room(self, tables: BlockTables, start: int, spare: Sequence[int] | None = None) -> int:
+        """Most tokens from ``start`` on that can be written with the blocks that are free now.
 
-        A window group may hold a sequence of any length and yet be too small for its window and a
-        whole step's tokens. At least 1 up to ``max_sequence_tokens``.
+        ``spare`` blocks of each group are left for others; None leaves none.
+
+        What lies behind the window should be given back first. A sequence alone in the pool can
+        write at least one token more, up to ``max_sequence_tokens`` in all; in a window group that
+        is small, not many more at once. Below 1: none.
         """
+        column = start // self.block_size
         ends = [
-            (self._first_column(group, next_position) + count) * self.block_size
-            for group, count in zip(self.groups, self.num_blocks, strict=True)
+            table.num_columns + pool.num_free - left - _is_shared(table, pool, column)
+            for table, pool, left in zip(
+                tables, self._pools, spare or [0] * len(self.groups), strict=True
+            )
         ]
-        return min(ends) - next_position
+        if any(end <= column for end in ends):
+            return 0
+        return min(ends) * self.block_size - start
 
     def longest_prefix(self, tables: BlockTables, token_ids: Sequence[int]) -> int:
         """Tokens at the start of ``token_ids`` whose K/V can be shared: whole blocks.
@@ -245,15 +254,17 @@ class KVPool:
                 pool.release(block)
         tables.num_published = 0
 
-    def ahead(self, tables: BlockTables, num_tokens: int) -> tuple[int, ...]:
-        """Blocks of each group that a sequence still takes to come to ``num_tokens`` tokens.
+    def ahead(self, tables: BlockTables, start: int, end: int) -> tuple[int, ...]:
+        """Blocks of each group that a sequence takes to write the tokens from ``start`` to ``end``.
 
         In a window group it gives blocks back on the way, so it takes no more than its window.
         """
+        column = start // self.block_size
         most = (self._limits.row_blocks(group.window) for group in self.groups)
         return tuple(
-            max(0, min(table.missing(num_tokens), blocks - table.num_held))
-            for blocks, table in zip(most, tables, strict=True)
+            max(0, min(table.missing(end), blocks - table.num_held))
+            + _is_shared(table, pool, column)
+            for blocks, table, pool in zip(most, tables, self._pools, strict=True)
         )
 
     @property
@@ -277,6 +288,13 @@ class KVPool:
         """Blocks of each group that can be taken, idle ones among them."""
         return tuple(pool.num_free for pool in self._pools)
 
+    def note_use(self) -> None:
+        """Remember how many blocks are held now, if they are more than ever before."""
+        used = [pool.num_used for pool in self._pools]
+        num_bytes = sum(n * size for n, size in zip(used, self._block_bytes, strict=True))
+        self._peak_blocks = max(self._peak_blocks, sum(used))
+        self._peak_bytes = max(self._peak_bytes, num_bytes)
+
     @property
     def usage(self) -> PoolUsage:
         """How full the pool is and was."""
@@ -285,8 +303,8 @@ class KVPool:
             used=sum(pool.num_used for pool in self._pools),
             idle=sum(pool.cache.num_idle for pool in self._pools),
             total=sum(self.num_blocks),
-            peak=sum(pool.peak_used for pool in self._pools),
-            peak_bytes=sum(pool.peak_used * size for pool, size in sizes),
+            peak=self._peak_blocks,
+            peak_bytes=self._peak_bytes,
             total_bytes=sum(pool.num_blocks * size for pool, size in sizes),
             evictions=sum(pool.cache.num_evictions for pool in self._pools),
         )

@@ -101,11 +101,13 @@ class ThreadTeam:
         self._wait_for_helpers()
         self._job = job
         self._words[OPERATIONS] = 0
-        announce(self._address)
-        self._wake_parked()
-        self._do_job(0)
-        self._wait_for_helpers()
-        self._job = None
+        try:
+            announce(self._address)
+            self._wake_parked()
+            self._do_job(0)
+            self._wait_for_helpers()
+        finally:
+            self._job = None
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -83,7 +83,7 @@ def test_one_worker_and_two_write_the_same_bytes(job, temperature, n):
     """The SHA-256 of every part and the token checksum do not know how many workers there were."""
     sampling = SamplingParams(max_tokens=4, temperature=temperature, n=n)
     asked = {"sampling": sampling, "output_columns": ["generated_tokens"], "part_rows": 25}
-    summaries = [run_job(job(workers=n, output=f"{n}", **asked), lambda _: None) for n in (1, 2)]
+    summaries = [run_job(job(workers=n, output=f"{n}", **asked), lambda _: None) for n in (1, 2, 3)]
     parts = [
         [(p.name, p.read_bytes()) for p in sorted(s.output.glob("part-*.parquet"))]
         for s in summaries

@@ -14,9 +14,9 @@ def test_every_operation_is_measured_in_every_size(capsys):
         main(["bench-pool", "-o", "json"])
     assert end.value.code == 0
     found = json.loads(capsys.readouterr().out)
-    assert len({record["operation"] for record in found}) == 4
+    assert len({record["operation"] for record in found}) == 5
     assert {record["num_blocks"] for record in found} == {1_000, 10_000, 100_000}
-    assert len(found) == 12
+    assert len(found) == 15
     assert all(record["per_s"] > 0 for record in found)
 
 

@@ -45,15 +45,6 @@ def test_a_pool_of_any_size_costs_nothing_to_make():
     pool.check_invariants()
 
 
-def test_peak_stays_after_release():
-    """The peak is the most blocks ever held, not those held now."""
-    pool = BlockPool(5)
-    for block in pool.take(4):
-        pool.release(block)
-    pool.take(2)
-    assert (pool.num_used, pool.peak_used) == (2, 4)
-
-
 def test_double_release_is_our_bug():
     """Releasing a free block does not pass in silence."""
     pool = BlockPool(1)
@@ -81,14 +72,13 @@ def test_operations_touch_no_more_than_the_blocks_they_name():
     pool = BlockPool(1000)
     for block in pool.take(900):
         pool.release(block)
-    pool.peak_used = 0
     pool._given_back = NoWalk(pool._given_back)
     pool._references = NoWalkDict()
     blocks = pool.take(10)
     pool.retain(blocks[0])
     for block in [blocks[0], *blocks]:
         pool.release(block)
-    assert (pool.num_free, pool.num_used, pool.peak_used) == (1000, 0, 10)
+    assert (pool.num_free, pool.num_used) == (1000, 0)
 
 
 KEYS = BlockKeys(1).first(list(range(6)), 6)

@@ -65,8 +65,10 @@ def test_usage_counts_blocks_and_bytes():
     pool = _pool(8, 6)
     tables = pool.new_tables()
     pool.allocate(tables, 0, 9)
+    pool.note_use()
     pool.free(tables)
     pool.allocate(tables, 0, 1)
+    pool.note_use()
     usage = pool.usage
     assert (usage.used, usage.total, usage.peak) == (2, 14, 6)
     assert (usage.peak_bytes, usage.total_bytes) == (6 * 64, 14 * 64)
@@ -99,7 +101,7 @@ def test_sequence_alone_fits_in_chunks_of_the_length_given(window_blocks):
     tables, length = pool.new_tables(), 0
     while length < pool.max_sequence_tokens:
         pool.free_outside_window(tables, length)
-        chunk = pool.longest_chunk(length)
+        chunk = pool.room(tables, length)
         assert chunk >= 1
         assert pool.allocate(tables, length, length + chunk + 1) is False
         assert pool.allocate(tables, length, length + chunk) is True
@@ -243,10 +245,29 @@ def test_blocks_ahead_are_bounded_by_the_window():
     """A full group takes a block every four tokens, a window group swaps old for new."""
     pool = _pool()
     tables = pool.new_tables()
-    assert pool.ahead(tables, 20) == (5, 3)
+    assert pool.ahead(tables, 0, 20) == (5, 3)
     pool.allocate(tables, 0, 8)
-    assert pool.ahead(tables, 20) == (3, 1)
-    assert pool.ahead(tables, 8) == (0, 0)
+    assert pool.ahead(tables, 8, 20) == (3, 1)
+    assert pool.ahead(tables, 7, 8) == (0, 0)
+    fork = pool.fork(tables, 7)
+    assert pool.ahead(fork, 7, 8) == (1, 1)  # the copy of what both see
+
+
+def test_room_counts_free_blocks_and_the_copy_of_a_shared_one():
+    """What fits now beside the others, in whole blocks, to the end of the last one."""
+    pool = KVPool((FULL,), (4,), LIMITS)
+    first = pool.new_tables()
+    assert pool.room(first, 0) == 16
+    pool.allocate(first, 0, 6)
+    assert pool.room(first, 6) == 16 - 6
+    other = pool.new_tables()
+    pool.allocate(other, 0, 8)
+    assert (pool.room(first, 6), pool.room(first, 8), pool.room(other, 8)) == (2, 0, 0)
+    pool.free(other)
+    fork = pool.fork(first, 6)
+    assert pool.room(fork, 6) == 12 - 6
+    pool.allocate(pool.new_tables(), 0, 8)
+    assert pool.room(fork, 6) == 0
 
 
 class _Twin:

@@ -17,8 +17,8 @@ class EngineConfig(BaseModel):
     """Settings of one engine. Unknown names are errors; nothing is changed after construction.
 
     Fields that can change a row's result: compute, matmul and kv_dtype (by roundings, they are
-    part of the numerics identity), max_model_len, the KV pool's size (only whether a row fits at
-    all), chat_template, chat_template_kwargs, chat_template_date, job_seed.
+    part of the numerics identity), max_model_len, the KV pool's size and block_size (only whether
+    a row fits at all), chat_template, chat_template_kwargs, chat_template_date, job_seed.
     All others change speed and memory alone.
     """
 

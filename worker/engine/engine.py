@@ -122,15 +122,21 @@ class Engine:
         ``add_request`` are computed along and stay for ``step`` to return.
         """
         answers: dict[RowId, Completion | None] = {}
-        source = iter(requests)
+        source, is_exhausted = iter(requests), False
         while True:
             room = self.config.max_num_seqs + LOOK_AHEAD - self._scheduler.num_waiting
-            for request in islice(source, max(0, room)):
+            taken = list(islice(source, max(0, room)))
+            is_exhausted = is_exhausted or len(taken) < room
+            for request in taken:
                 if request.row_id in answers:
                     raise ValueError(f"row_id {request.row_id}: two requests of that row")
                 answers[request.row_id] = None
                 self.add_request(request)
-            if answers.keys().isdisjoint(self._live) and answers.keys().isdisjoint(self._done):
+            if (
+                is_exhausted
+                and answers.keys().isdisjoint(self._live)
+                and answers.keys().isdisjoint(self._done)
+            ):
                 return [answer for answer in answers.values() if answer is not None]
             self._advance()
             for row_id in answers.keys() & self._done.keys():

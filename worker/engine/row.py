@@ -11,20 +11,16 @@ class Row:
     """One computation, of one row or of several equal ones.
 
     Attributes:
+        first: the sequence of completion 0.
         sequences: those that have not ended, one a completion.
         waiting: row ids that get the answer, with their arrival on the engine's clock.
     """
 
     def __init__(self, first: Sequence) -> None:
+        self.first = first
         self.sequences = [first]
         self.waiting: dict[RowId, float] = {first.row_id: first.arrival_s}
-        self._first = first
         self._ended: dict[int, Completion] = {}
-
-    @property
-    def first(self) -> Sequence:
-        """The sequence of completion 0."""
-        return self._first
 
     def add(self, forks: list[Sequence]) -> None:
         """Take the sequences of further completions."""
@@ -43,15 +39,15 @@ class Row:
         """The answer to each row id that waits."""
         completions = [self._ended[index] for index in sorted(self._ended)]
         failed = [completion for completion in completions if completion.error is not None]
-        first, *others = failed[:1] or completions
-        answer = replace(first, others=tuple(others))
+        first, *others = completions
+        answer = failed[0] if failed else replace(first, others=tuple(others))
         return [self._addressed(answer, *waiting, now_s) for waiting in self.waiting.items()]
 
     def _addressed(
         self, answer: Completion, row_id: RowId, arrival_s: float, now_s: float
     ) -> Completion:
         """The answer with a row's own id and times."""
-        late_s = arrival_s - self._first.arrival_s
+        late_s = arrival_s - self.first.arrival_s
         return replace(
             answer,
             row_id=row_id,

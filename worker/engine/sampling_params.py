@@ -22,7 +22,7 @@ from .sampling_values import (
 
 _CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        "n": whole_number(1, 16384),
+        "n": whole_number(1, 128),
         "temperature": number(0, 100),
         "top_k": whole_number(-1, 2**63 - 1),
         "top_p": number(0, 1),
@@ -49,7 +49,7 @@ class SamplingParams:
     used is a RowError that names it and what is allowed.
 
     Attributes:
-        n: completions of the row, 1 to 16384; each has its own draws.
+        n: completions of the row, 1 to 128; each has its own draws.
         temperature: 0 is greedy (the lowest id wins an exact tie); above 0, up to 100, logits
             are divided by it.
         top_k: keep the k most likely tokens; 0 and -1 keep all.

@@ -64,6 +64,7 @@ class Scheduler:
         self._look_ahead = look_ahead
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
+        self._free_when_refused: tuple[int, ...] | None = None
 
     @property
     def num_waiting(self) -> int:
@@ -90,6 +91,7 @@ class Scheduler:
 
     def remove(self, sequence: Sequence) -> None:
         """Take out a sequence that is finished or aborted, and free its blocks."""
+        self._free_when_refused = None
         self._pool.free(sequence.tables)
         if sequence in self._running:
             self._running.remove(sequence)
@@ -102,6 +104,7 @@ class Scheduler:
         chunks = self._continue_running()
         if self.num_preemptions == num_preemptions:
             chunks += self._admit(self._max_num_batched_tokens - _num_tokens(chunks))
+        self._pool.note_use()
         return chunks
 
     def computed(self, chunks: Iterable[ScheduledChunk]) -> None:
@@ -113,7 +116,7 @@ class Scheduler:
             self._pool.publish(sequence.tables, sequence.token_ids, tokens)
 
     def check_invariants(self) -> None:
-        """Blocks are held by running sequences alone, and those are older than the waiting."""
+        """Blocks are held by running sequences alone; for tests."""
         self._pool.check_invariants(sequence.tables for sequence in self._sequences())
         assert self.num_running <= self._max_num_seqs, "too many sequences run"
         for sequence in self._waiting:
@@ -131,26 +134,21 @@ class Scheduler:
             younger = len(self._running) - len(chunks) - 1
             if younger < 0:  # preempted meanwhile, as all after it
                 break
-            num_tokens = self._chunk(sequence, budget - younger)
-            if self._make_room(sequence, num_tokens):
+            num_tokens = self._continue(sequence, budget - younger)
+            if num_tokens > 0:
                 chunks.append(ScheduledChunk(sequence, num_tokens))
                 budget -= num_tokens
         return chunks
 
-    def _chunk(self, sequence: Sequence, budget: int) -> int:
-        """Tokens that a sequence computes next: within the budget, and such that it fits alone."""
-        room = self._pool.longest_chunk(sequence.num_computed_tokens)
-        return min(sequence.num_uncomputed_tokens, budget, room)
-
-    def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Allocate a chunk's blocks, preempting from the newest; False: it was the newest."""
+    def _continue(self, sequence: Sequence, budget: int) -> int:
+        """Allocate a sequence's next chunk, preempting from the newest; 0: it was the newest."""
         self._pool.free_outside_window(sequence.tables, sequence.num_computed_tokens)
-        while not self._allocate(sequence, num_tokens):
+        while not (num_tokens := self._allocate(sequence, budget)):
             newest = self._running.pop()
             self._preempt(newest)
             if newest is sequence:
-                return False
-        return True
+                return 0
+        return num_tokens
 
     def _preempt(self, sequence: Sequence) -> None:
         self._give_up(sequence)
@@ -161,8 +159,11 @@ class Scheduler:
         chunks: list[ScheduledChunk] = []
         places = self._max_num_seqs - len(self._running)
         for sequence in self._admission_order(places if budget > 0 else 0):
-            num_tokens = self._start(sequence, budget) if budget > 0 and places > 0 else 0
+            if budget <= 0 or places <= 0:
+                break
+            num_tokens = self._start(sequence, budget)
             if num_tokens == 0:
+                self._free_when_refused = self._pool.num_free
                 break
             self._leave_queue(sequence)
             self._running.append(sequence)
@@ -172,17 +173,29 @@ class Scheduler:
         return chunks
 
     def _admission_order(self, places: int) -> list[Sequence]:
-        """Who is asked to come in, for so many places: see the class."""
-        if places <= 0 or not self._waiting:
+        """Who is asked to come in, for so many places: see the class.
+
+        Nobody while no more blocks are free than when somebody was refused last.
+        """
+        if places <= 0 or not self._waiting or self._still_refused():
             return []
+        self._free_when_refused = None
         ahead = list(islice(self._waiting, places + self._look_ahead))
         return sorted(ahead, key=self._rank)
 
-    def _rank(self, sequence: Sequence) -> int:
+    def _still_refused(self) -> bool:
+        refused = self._free_when_refused
+        return (
+            refused is not None
+            and bool(self._running)
+            and all(now <= then for now, then in zip(self._pool.num_free, refused, strict=True))
+        )
+
+    def _rank(self, sequence: Sequence) -> tuple[bool, int]:
         """Sort key of a waiting sequence; equal ones keep their order in the queue."""
         if sequence.goes_first or sequence.times_overtaken >= self._look_ahead:
-            return -self._pool.max_sequence_tokens - 1
-        return -self._pool.longest_prefix(sequence.tables, sequence.token_ids)
+            return False, 0
+        return True, -self._pool.longest_prefix(sequence.tables, sequence.token_ids)
 
     def _leave_queue(self, sequence: Sequence) -> None:
         """Take an admitted sequence out of the queue; those before it were overtaken."""
@@ -194,8 +207,8 @@ class Scheduler:
     def _start(self, sequence: Sequence, budget: int) -> int:
         """Give a waiting sequence its first blocks; the tokens it computes, 0 if it waits on."""
         self._share(sequence)
-        num_tokens = self._chunk(sequence, budget)
-        if not (self._has_room(sequence) and self._allocate(sequence, num_tokens)):
+        num_tokens = self._allocate(sequence, budget) if self._has_room(sequence) else 0
+        if num_tokens == 0:
             self._give_up(sequence)
             return 0
         if sequence.num_known_tokens == 0:
@@ -230,14 +243,31 @@ class Scheduler:
             sum(blocks) <= free for *blocks, free in zip(*soon, self._pool.num_free, strict=True)
         )
 
+    def _needed_soon(self, sequence: Sequence) -> list[int]:
+        """In each group, how many running sequences but this one take another block soon."""
+        soon = [self._soon(other) for other in self._running if other is not sequence]
+        return [sum(map(bool, blocks)) for blocks in zip(*soon, strict=True)]
+
     def _soon(self, sequence: Sequence) -> tuple[int, ...]:
         """Blocks of each group that a sequence takes for its tokens and a block of new ones."""
         end = min(sequence.num_tokens + self._pool.block_size, sequence.max_tokens)
-        return self._pool.ahead(sequence.tables, end)
+        return self._pool.ahead(sequence.tables, sequence.num_computed_tokens, end)
 
-    def _allocate(self, sequence: Sequence, num_tokens: int) -> bool:
-        start = sequence.num_computed_tokens
-        return self._pool.allocate(sequence.tables, start, start + num_tokens)
+    def _allocate(self, sequence: Sequence, budget: int) -> int:
+        """Allocate the next chunk, within the budget and the blocks that are free; its tokens.
+
+        More than one token only as long as a block is left for each other that needs one soon.
+        """
+        tables, start = sequence.tables, sequence.num_computed_tokens
+        num_tokens = min(sequence.num_uncomputed_tokens, budget)
+        room = self._pool.room(tables, start)
+        if num_tokens > 1 and room > 1:
+            room = max(1, self._pool.room(tables, start, self._needed_soon(sequence)))
+        num_tokens = min(num_tokens, room)
+        if num_tokens > 0:
+            fits = self._pool.allocate(sequence.tables, start, start + num_tokens)
+            assert fits, "there was room"
+        return num_tokens
 
     def _give_up(self, sequence: Sequence) -> None:
         """Take a sequence's blocks away."""

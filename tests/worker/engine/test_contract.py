@@ -4,7 +4,9 @@ Token ids and log-probabilities (of the sampled and the 20 most likely tokens, c
 logits) are compared bit for bit with the row alone, computed at once, without any reuse.
 """
 
+import itertools
 import random
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
@@ -70,15 +72,18 @@ def make_rows(vocab, count=64, seed=0):
     return rows
 
 
-@pytest.fixture(scope="module", params=[*TINY, *(f"{name} int8" for name in REAL)])
+@pytest.fixture(
+    scope="module",
+    params=[(name, mode) for name in TINY for mode in ("int8", "f32")]
+    + [(name, "int8") for name in REAL],
+    ids="-".join,
+)
 def contract(request, data):
     """Each model, loaded once, with the answers of its rows alone."""
-    name, _, mode = request.param.partition(" ")
+    name, mode = request.param
     path = data / "tiny" / name / TINY[name] if name in TINY else request.getfixturevalue(name)
-    mode = mode or "int8"
     loaded = load(path, EngineConfig(compute=mode))
-    # A few rows of real models: each alone is slow.
-    rows = make_rows(loaded.tokenizer.vocab_size, 64 if name in TINY else 24)
+    rows = make_rows(loaded.tokenizer.vocab_size)
     made = Contract(path, mode, loaded, rows, {})
     made.alone, _ = made.run(**ALONE)
     yield made
@@ -98,8 +103,9 @@ def test_alone_equals_any_batch(contract, batch):
 def test_chunks_change_nothing(contract, chunk, prefix_caching):
     """A prompt in chunks of 1, 16 and 128 tokens, and whole."""
     settings = {"max_num_batched_tokens": chunk, "max_num_seqs": min(chunk, 7)}
-    outcomes, stats = contract.run(**settings, prefix_caching=prefix_caching)
-    assert outcomes == contract.alone
+    rows = contract.rows[:16]  # token by token is slow
+    outcomes, stats = contract.run(rows, **settings, prefix_caching=prefix_caching)
+    assert outcomes == {row.row_id: contract.alone[row.row_id] for row in rows}
     assert (stats.prefix_cache_hits > 0) is prefix_caching
 
 
@@ -136,13 +142,40 @@ def test_preemption_changes_nothing(contract, prefix_caching):
     assert stats.recomputed_tokens > 0
 
 
+@pytest.mark.parametrize("prefix_caching", [False, True])
+def test_a_row_preempted_three_times_changes_nothing(contract, prefix_caching):
+    """The newest two rows give up their blocks in every other step, in prefill and in decode."""
+    rows = [
+        replace(row, sampling=replace(row.sampling, max_tokens=12)) for row in contract.rows[2:9]
+    ]
+    alone, _ = contract.run(rows, **ALONE)
+    settings = {"max_num_batched_tokens": 40, "prefix_caching": prefix_caching}
+    engine = Engine(contract.loaded, EngineConfig(compute=contract.mode, **settings))
+    for row in rows:
+        engine.add_request(row)
+    found, preempted = {}, Counter()
+    for step in itertools.count():
+        found |= {c.row_id: outcome(c) for c in engine.step()}
+        engine.check_invariants()
+        if not engine.has_work:
+            break
+        running = engine._scheduler._running
+        if step % 2 and step < 20:
+            for _ in range(min(2, len(running) - 1)):
+                preempted[running[-1].row_id] += 1
+                engine._scheduler._preempt(running.pop())
+    assert found == alone
+    assert max(preempted.values()) >= 3
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_change_nothing(contract, threads):
     """One thread, two and three."""
     loaded = load(contract.path, EngineConfig(compute=contract.mode, threads=threads))
-    outcomes, _ = contract.run(loaded=loaded, max_num_seqs=7)
+    rows = contract.rows[:16]
+    outcomes, _ = contract.run(rows, loaded=loaded, max_num_seqs=7)
     loaded.team.close()
-    assert outcomes == contract.alone
+    assert outcomes == {row.row_id: contract.alone[row.row_id] for row in rows}
 
 
 def test_completions_of_one_row_are_those_of_its_draws(contract):

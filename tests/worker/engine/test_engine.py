@@ -2,6 +2,7 @@
 
 import random
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -161,16 +162,19 @@ class EngineMachine(RuleBasedStateMachine):
         tokens=st.lists(st.integers(0, 1), min_size=1, max_size=4),
         max_tokens=st.sampled_from([1, 5, 30]),
         temperature=st.sampled_from([0, 1]),
+        n=st.sampled_from([1, 1, 3]),
     )
-    def arrive(self, same, tokens, max_tokens, temperature):
+    def arrive(self, same, tokens, max_tokens, temperature, n):
         """A row comes, some of them equal to others or like them for a while."""
         request = Request(
             row_id=self.next_row,
             prompt_token_ids=[9] * same + tokens,
-            sampling=SamplingParams(max_tokens=max_tokens, temperature=temperature),
+            sampling=SamplingParams(max_tokens=max_tokens, temperature=temperature, n=n),
         )
         self.next_row += 1
-        self.expected[request.row_id] = outcome(one_at_a_time(request))
+        self.expected[request.row_id] = [
+            outcome(one_at_a_time(request, completion_index=index)) for index in range(n)
+        ]
         self.engine.add_request(request)
 
     @precondition(lambda self: self.engine.has_work)
@@ -179,7 +183,8 @@ class EngineMachine(RuleBasedStateMachine):
         """Some steps pass."""
         for _ in range(steps):
             for completion in self.engine.step():
-                assert outcome(completion) == self.expected.pop(completion.row_id)
+                found = [outcome(each) for each in (completion, *completion.others)]
+                assert found == self.expected.pop(completion.row_id)
 
     @precondition(lambda self: self.expected)
     @rule(data=st.data())
@@ -229,6 +234,20 @@ def test_generate_takes_requests_as_there_is_room():
 
     engine.generate(source())
     assert max(ahead) <= 2 + 2 + LOOK_AHEAD
+
+
+def test_generate_answers_its_own_rows_while_others_wait():
+    """Rows that were added before fill the queue; the iterable is still read to its end."""
+    engine = make_engine(max_num_seqs=2)
+    added = make_requests(60)
+    for request in added:
+        engine.add_request(request)
+    (got,) = engine.generate([replace(added[0], row_id=99)])
+    assert outcome(got)[1:] == outcome(one_at_a_time(replace(added[0], row_id=99)))[1:]
+    left = []
+    while engine.has_work:
+        left += engine.step()
+    assert sorted(c.row_id for c in left) == list(range(60))
 
 
 def test_no_request_is_no_completion():

@@ -13,14 +13,22 @@ FULL = LayerGroup("full", (0,), num_kv_heads=1, head_dim=2, window=None)
 class Bench:
     """A scheduler over 4-token blocks, and sequences that never end by themselves."""
 
-    def __init__(self, num_blocks=100, max_num_seqs=4, budget=16, prefix_caching=True, **settings):
+    def __init__(
+        self,
+        num_blocks=100,
+        max_num_seqs=4,
+        budget=16,
+        prefix_caching=True,
+        group=FULL,
+        **settings,
+    ):
         limits = PoolLimits(
             block_size=4,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=budget,
             max_model_len=400,
         )
-        self.pool = KVPool((FULL,), (num_blocks,), limits, prefix_caching=prefix_caching)
+        self.pool = KVPool((group,), (num_blocks,), limits, prefix_caching=prefix_caching)
         self.scheduler = Scheduler(
             self.pool, max_num_seqs=max_num_seqs, max_num_batched_tokens=budget, **settings
         )
@@ -289,6 +297,59 @@ def test_fork_of_a_row_that_ended_starts_from_the_prefix_cache():
     bench.scheduler.add_forks([fork])
     bench.scheduler.remove(parent)
     assert bench.step() == [(0, 2)]
+
+
+WINDOW = LayerGroup("window", (0,), num_kv_heads=1, head_dim=2, window=32)
+
+
+@pytest.mark.parametrize("num_blocks", [16, 18, 20, 22, 26])
+@pytest.mark.parametrize("prefix_caching", [False, True])
+def test_chunks_shrink_to_the_blocks_that_are_free(num_blocks, prefix_caching):
+    """A long prompt beside a row that decodes, in a window group too small for a whole chunk."""
+    bench = Bench(num_blocks, budget=32, group=WINDOW, prefix_caching=prefix_caching)
+    bench.add(0, 3)
+    bench.step()
+    bench.add(1, 200)
+    steps = [bench.step() for _ in range(70)]
+    assert bench.scheduler.num_preemptions <= 1
+    if num_blocks >= 2 * 9:  # the window and a block, for either row
+        assert bench.scheduler.num_preemptions == 0
+        assert all([row for row, _ in step] == [0, 1] for step in steps)
+        assert sum(tokens for step in steps for row, tokens in step if row == 1) >= 200
+
+
+def test_fork_reserves_the_block_that_it_copies():
+    """It is not let in where its first write would take the last block from its parent."""
+    bench = Bench(num_blocks=5, budget=100, prefix_caching=False)
+    parent = bench.add(0, 10)
+    bench.step()
+    fork = make_sequence(
+        parent.prompt_token_ids,
+        row_id=0,
+        tables=bench.pool.new_tables(),
+        completion_index=1,
+        forked_from=parent,
+    )
+    bench.scheduler.add_forks([fork])
+    for _ in range(4):
+        assert bench.step() == [(0, 1)]
+    assert bench.scheduler.num_preemptions == 0
+
+
+def test_refused_row_is_looked_at_again_when_blocks_come_free():
+    """Nothing is ranked while nothing can come in; an abort or an end asks anew."""
+    bench = Bench(num_blocks=6)
+    bench.add(0, 7)
+    waiting = bench.add(1, 9)
+    bench.step()
+    ranked = []
+    bench.scheduler._rank = lambda sequence: (ranked.append(sequence), True)[1:]
+    bench.step()
+    assert ranked == []
+    bench.scheduler.remove(waiting)
+    bench.add(2, 3)
+    assert bench.step() == [(0, 1), (2, 3)]
+    assert len(ranked) == 1
 
 
 def test_aborted_rows_leave_nothing():
