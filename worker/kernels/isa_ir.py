@@ -91,8 +91,8 @@ def load_splat(builder: ir.IRBuilder, base: Value, kind: ir.Type, lanes: int) ->
 
 
 def prefetch(builder: ir.IRBuilder, base: Value) -> None:
-    """Have the cache line at a pointer fetched; any address will do, valid or not."""
-    hints = [ir.Constant(INT32, hint) for hint in (0, 3, 1)]  # to read, soon, data
+    """Have a cache line fetched into the second-level cache; any address will do, valid or not."""
+    hints = [ir.Constant(INT32, hint) for hint in (0, 2, 1)]  # to read, second level, data
     call(builder, "llvm.prefetch.p0", ir.VoidType(), [base, *hints])
 
 

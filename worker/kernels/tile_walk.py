@@ -12,8 +12,11 @@ from .tile_codes import QuadCodes
 from .tile_scales import SCHEMES
 
 _CACHE_LINE = 64
-_AHEAD = 4096
-"""Bytes of codes to prefetch: the CPU's own prefetchers stop at pages and come late."""
+_AHEAD = 16384
+"""Bytes of codes to prefetch ahead: the CPU's own prefetchers stop at pages and come late.
+
+Into the second-level cache: so far ahead, lines would push each other out of the first one.
+"""
 
 
 @dataclass(frozen=True)
