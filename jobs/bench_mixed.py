@@ -112,7 +112,7 @@ def run_mixed_bench(model: str, plan: MixedPlan, output_format: str) -> None:
 def measure_mixed(engine: Engine, plan: MixedPlan) -> MixedResult:
     """Watch every running row through all steps while long prompts come."""
     running = [_request(engine, row, _SHORT_PROMPT, plan.generated) for row in range(plan.b)]
-    engine.generate([_request(engine, 0, plan.budget, 2)])  # kernels
+    engine.generate([_request(engine, 0, min(plan.budget, plan.long), 1)])  # kernels
     for request in running:
         engine.add_request(request)
     while any(not _num_tokens(engine, row) for row in range(plan.b)):
@@ -164,11 +164,11 @@ def _request(engine: Engine, row: int, length: int, tg: int) -> Request:
 
 
 def _check_length(plan: MixedPlan, engine: Engine) -> None:
-    needed = max(plan.long + 1, plan.budget + 2, _SHORT_PROMPT + plan.generated)
+    needed = max(plan.long + 1, _SHORT_PROMPT + plan.generated)
     if needed > engine.max_model_len:
         raise EngineConfigError(
             f"a row needs {needed} tokens, the model's context is {engine.max_model_len}: lower "
-            "--long, --ntg or --max-num-batched-tokens"
+            "--long or --ntg"
         )
 
 

@@ -121,11 +121,14 @@ class PrefixResult:
         return self.rows_per_s_with / self.rows_per_s_without
 
     @property
-    def predicted(self) -> float:
-        """The speed-up if nothing but the saved prompt tokens' cost were gone."""
+    def predicted(self) -> float | None:
+        """The speed-up if nothing but the saved prompt tokens' cost were gone.
+
+        None where they seem to cost more than the whole run: too little was run to tell.
+        """
         saved = (self.computed_without - self.computed_with) * self.prompt_token_s
-        assert saved < self.seconds_without, "prompt tokens were measured slower than they ran"
-        return self.seconds_without / (self.seconds_without - saved)
+        left = self.seconds_without - saved
+        return self.seconds_without / left if left > 0 else None
 
 
 def run_prefix_bench(model: str, plan: PrefixPlan, output_format: str) -> None:
@@ -218,8 +221,14 @@ def prefix_lines(path: Path, plan: PrefixPlan, result: PrefixResult, threads: in
         f"{path.name}: {plan.rows} rows, {plan.prefix} shared and {plan.own} own prompt tokens, "
         f"{plan.tg} generated, B {plan.b}, {threads} threads, {plan.compute}",
         *aligned(rows),
-        f"{result.speedup:.2f}x the rows/s; the saved prompt tokens alone predict "
-        f"{result.predicted:.2f}x: {result.speedup / result.predicted:.0%} of that",
+        f"{result.speedup:.2f}x the rows/s; {_prediction(result)}",
         f"KV pool {result.pool_bytes / 2**20:.0f} MiB each; checksum {result.checksum} on both "
         "sides",
     ]
+
+
+def _prediction(result: PrefixResult) -> str:
+    if result.predicted is None:
+        return "too few rows to predict it from the saved prompt tokens"
+    share = result.speedup / result.predicted
+    return f"the saved prompt tokens alone predict {result.predicted:.2f}x: {share:.0%} of that"

@@ -39,6 +39,7 @@ SETTINGS = {
     "kv_pool_bytes": {"engine": EngineConfig(kv_pool_bytes=1 << 20)},
     "kv_pool_tokens": {"engine": EngineConfig(kv_pool_tokens=99)},
     "kv_pool_share": {"engine": EngineConfig(kv_pool_share=0.5)},
+    "block_size": {"engine": EngineConfig(block_size=32)},
     "kv_dtype": {"engine": EngineConfig(kv_dtype="float32")},
     "output_columns": {"cluster": ClusterConfig(output_columns=["logprobs"])},
     "output_prefix": {"cluster": ClusterConfig(output_prefix="x_")},

@@ -28,8 +28,8 @@ ENGINE = EngineConfig(threads=1, max_num_seqs=8)
 
 @pytest.fixture(scope="module", autouse=True)
 def session():
-    """One embedded Ray with two CPUs for all jobs of this module."""
-    with ray_session(2):
+    """One embedded Ray with three CPUs for all jobs of this module."""
+    with ray_session(3):
         yield
 
 
@@ -79,7 +79,7 @@ def test_two_workers_answer_as_one_engine_does(data, job):
 
 
 @pytest.mark.parametrize(("temperature", "n"), [(0, 1), (100, 1), (100, 3)])
-def test_one_worker_and_two_write_the_same_bytes(job, temperature, n):
+def test_one_two_and_three_workers_write_the_same_bytes(job, temperature, n):
     """The SHA-256 of every part and the token checksum do not know how many workers there were."""
     sampling = SamplingParams(max_tokens=4, temperature=temperature, n=n)
     asked = {"sampling": sampling, "output_columns": ["generated_tokens"], "part_rows": 25}
@@ -191,7 +191,7 @@ def test_workers_end_with_the_job(job):
 def test_more_workers_than_the_cluster_holds_are_refused(job, tmp_path):
     """Needed and available CPUs are named; nothing is written."""
     with pytest.raises(
-        JobConfigError, match=r"workers: 50 with 1 threads each need 50 CPUs.* has 2 "
+        JobConfigError, match=r"workers: 50 with 1 threads each need 50 CPUs.* has 3 "
     ):
         run_job(job(workers=50), lambda _: None)
     assert not (tmp_path / "out").exists()
