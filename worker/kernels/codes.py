@@ -22,6 +22,8 @@ _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 
 # The values that the 4-bit codes of IQ4_NL and IQ4_XS stand for (ggml-common.h).
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+# Twice the values of a 4-bit float with two bits of exponent (OCP Microscaling Formats, E2M1).
+_FP4_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 
 class Codes16(types.Type):
@@ -122,20 +124,73 @@ def spread_bits(typingctx: Any, bits: Any) -> Any:
     return codes16(types.uint16), codegen
 
 
+def _looked_up(builder: ir.IRBuilder, codes: ir.Value, table: tuple[int, ...]) -> Any:
+    """The byte of the table that each 4-bit code stands for."""
+    values: list[Any] = [_constant(_BYTES, [value]) for value in table]
+    for bit in range(4):  # halve the candidates by one bit of the code at a time
+        chosen = builder.and_(codes, _constant(_BYTES, [1 << bit]))
+        is_set = builder.icmp_unsigned("!=", chosen, _constant(_BYTES, [0]))
+        pairs = zip(values[::2], values[1::2], strict=True)
+        values = [builder.select(is_set, odd, even) for even, odd in pairs]
+    return values[0]
+
+
 @intrinsic
 def iq4_values(typingctx: Any, codes: Any) -> Any:
     """The signed byte that each 4-bit code stands for in the IQ4 types."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values: list[Any] = [_constant(_BYTES, [value]) for value in _IQ4_VALUES]
-        for bit in range(4):  # halve the candidates by one bit of the code at a time
-            chosen = builder.and_(arguments[0], _constant(_BYTES, [1 << bit]))
-            is_set = builder.icmp_unsigned("!=", chosen, _constant(_BYTES, [0]))
-            pairs = zip(values[::2], values[1::2], strict=True)
-            values = [builder.select(is_set, odd, even) for even, odd in pairs]
-        return values[0]
+        return _looked_up(builder, arguments[0], _IQ4_VALUES)
 
     return codes16(codes16), codegen
+
+
+@intrinsic
+def fp4_values(typingctx: Any, codes: Any) -> Any:
+    """Twice the 4-bit float that each code stands for, as a signed byte."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _looked_up(builder, arguments[0], _FP4_DOUBLED)
+
+    return codes16(codes16), codegen
+
+
+@intrinsic
+def codes_of(typingctx: Any, low: Any, high: Any) -> Any:
+    """Codes from two int64: the bytes of ``low``, then those of ``high``, the lowest first."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        words: Any = ir.Constant(ir.VectorType(ir.IntType(64), 2), ir.Undefined)
+        for lane, word in enumerate(arguments):
+            words = builder.insert_element(words, word, ir.Constant(ir.IntType(32), lane))
+        return builder.bitcast(words, _BYTES)
+
+    return codes16(types.int64, types.int64), codegen
+
+
+@intrinsic
+def negated(typingctx: Any, codes: Any, signs: Any) -> Any:
+    """The codes, negated in each lane whose bit of a uint16 is set."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        powers = ir.Constant(_WORDS, [1 << lane for lane in range(LANES)])
+        chosen = builder.and_(_splat(builder, arguments[1]), powers)
+        is_set = builder.icmp_unsigned("!=", chosen, _constant(_WORDS, [0]))
+        return builder.select(is_set, builder.neg(arguments[0]), arguments[0])
+
+    return codes16(codes16, types.uint16), codegen
+
+
+@intrinsic
+def trits(typingctx: Any, codes: Any, power: Any) -> Any:
+    """The ternary digit, 0 to 2, that follows the point in ``codes * power / 256``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        fractions = builder.zext(builder.mul(arguments[0], _splat(builder, arguments[1])), _WORDS)
+        tripled = builder.mul(fractions, _constant(_WORDS, [3]))
+        return builder.trunc(builder.lshr(tripled, _constant(_WORDS, [8])), _BYTES)
+
+    return codes16(codes16, types.uint8), codegen
 
 
 @intrinsic

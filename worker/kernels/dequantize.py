@@ -16,12 +16,17 @@ import numpy as np
 from gguf.constants import GGMLQuantizationType
 from numpy.typing import NDArray
 
+from .codebook_dequantize import CODEBOOK_KERNELS
 from .codes import (
+    codes_of,
     field,
+    fp4_values,
     iq4_values,
     joined,
     load_codes,
+    negated,
     spread_bits,
+    trits,
     write_affine,
     write_halves,
     write_scaled,
@@ -29,29 +34,13 @@ from .codes import (
 )
 from .jit import kernel
 from .k_scales import k_scale_min, q3_k_scale
+from .stored_numbers import half_e4m3, half_power, read_half, read_octet, read_pair
 
 Raw = NDArray[np.uint8]
 Out = NDArray[np.float32]
 
-
-@kernel
-def _half(low: int, high: int) -> np.float32:
-    """Two bytes of a float16 as float32, exactly; NaN payloads and infinities included."""
-    bits = np.uint32(low) | (np.uint32(high) << np.uint32(8))
-    sign = (bits & np.uint32(0x8000)) << np.uint32(16)
-    magnitude = bits & np.uint32(0x7FFF)
-    # A larger exponent bias by 112, and by as much again for infinity and NaN.
-    bias = np.uint32(224 << 23) if magnitude >= np.uint32(0x7C00) else np.uint32(112 << 23)
-    normal = np.uint32(sign | ((magnitude << np.uint32(13)) + bias)).view(np.float32)
-    # Zeros and subnormals are multiples of 2^-24, all of them normal in float32.
-    unit = np.uint32(sign | np.uint32(103 << 23)).view(np.float32)
-    return normal if magnitude >= np.uint32(0x0400) else np.float32(magnitude) * unit
-
-
-@kernel
-def _pair(raw: Raw, at: int) -> np.uint16:
-    """Two bytes as a little-endian uint16."""
-    return np.uint16(raw[at] | (np.uint16(raw[at + 1]) << 8))
+_NIBBLES_OF_8 = 0x0F0F0F0F0F0F0F0F
+_ONES_OF_8 = 0x0101010101010101
 
 
 @kernel
@@ -69,7 +58,7 @@ def _f16(raw: Raw, out: Out) -> None:
     for i in range(0, whole, 16):
         write_halves(out, i, raw, 2 * i)
     for i in range(whole, out.size):
-        out[i] = _half(raw[2 * i], raw[2 * i + 1])
+        out[i] = read_half(raw[2 * i], raw[2 * i + 1])
 
 
 @kernel
@@ -85,7 +74,7 @@ def _q4_0(raw: Raw, out: Out) -> None:
     """d, 16 bytes: low nibbles are values 0 to 15, high nibbles 16 to 31."""
     for i in range(out.size // 32):
         at, to = i * 18, i * 32
-        d = _half(raw[at], raw[at + 1])
+        d = read_half(raw[at], raw[at + 1])
         nibbles = load_codes(raw, at + 2)
         write_scaled(out, to, field(nibbles, 0, 15), 8, d)
         write_scaled(out, to + 16, field(nibbles, 4, 15), 8, d)
@@ -96,8 +85,8 @@ def _q4_1(raw: Raw, out: Out) -> None:
     """d, minimum, 16 bytes of nibbles as in Q4_0."""
     for i in range(out.size // 32):
         at, to = i * 20, i * 32
-        d = _half(raw[at], raw[at + 1])
-        m = _half(raw[at + 2], raw[at + 3])
+        d = read_half(raw[at], raw[at + 1])
+        m = read_half(raw[at + 2], raw[at + 3])
         nibbles = load_codes(raw, at + 4)
         write_affine(out, to, field(nibbles, 0, 15), d, m)
         write_affine(out, to + 16, field(nibbles, 4, 15), d, m)
@@ -108,10 +97,10 @@ def _q5_0(raw: Raw, out: Out) -> None:
     """d, 32 fifth bits, 16 bytes of nibbles as in Q4_0."""
     for i in range(out.size // 32):
         at, to = i * 22, i * 32
-        d = _half(raw[at], raw[at + 1])
+        d = read_half(raw[at], raw[at + 1])
         nibbles = load_codes(raw, at + 6)
-        low = joined(field(nibbles, 0, 15), spread_bits(_pair(raw, at + 2)), 4)
-        high = joined(field(nibbles, 4, 15), spread_bits(_pair(raw, at + 4)), 4)
+        low = joined(field(nibbles, 0, 15), spread_bits(read_pair(raw, at + 2)), 4)
+        high = joined(field(nibbles, 4, 15), spread_bits(read_pair(raw, at + 4)), 4)
         write_scaled(out, to, low, 16, d)
         write_scaled(out, to + 16, high, 16, d)
 
@@ -121,11 +110,11 @@ def _q5_1(raw: Raw, out: Out) -> None:
     """d, minimum, 32 fifth bits, 16 bytes of nibbles as in Q4_0."""
     for i in range(out.size // 32):
         at, to = i * 24, i * 32
-        d = _half(raw[at], raw[at + 1])
-        m = _half(raw[at + 2], raw[at + 3])
+        d = read_half(raw[at], raw[at + 1])
+        m = read_half(raw[at + 2], raw[at + 3])
         nibbles = load_codes(raw, at + 8)
-        low = joined(field(nibbles, 0, 15), spread_bits(_pair(raw, at + 4)), 4)
-        high = joined(field(nibbles, 4, 15), spread_bits(_pair(raw, at + 6)), 4)
+        low = joined(field(nibbles, 0, 15), spread_bits(read_pair(raw, at + 4)), 4)
+        high = joined(field(nibbles, 4, 15), spread_bits(read_pair(raw, at + 6)), 4)
         write_affine(out, to, low, d, m)
         write_affine(out, to + 16, high, d, m)
 
@@ -135,7 +124,7 @@ def _q8_0(raw: Raw, out: Out) -> None:
     """d, 32 signed bytes."""
     for i in range(out.size // 32):
         at, to = i * 34, i * 32
-        d = _half(raw[at], raw[at + 1])
+        d = read_half(raw[at], raw[at + 1])
         write_signed(out, to, load_codes(raw, at + 2), d)
         write_signed(out, to + 16, load_codes(raw, at + 18), d)
 
@@ -148,8 +137,8 @@ def _q2_k(raw: Raw, out: Out) -> None:
     """
     for i in range(out.size // 256):
         at, to = i * 84, i * 256
-        d = _half(raw[at + 80], raw[at + 81])
-        dmin = _half(raw[at + 82], raw[at + 83])
+        d = read_half(raw[at + 80], raw[at + 81])
+        dmin = read_half(raw[at + 82], raw[at + 83])
         for group in range(16):
             scale = raw[at + group]
             dl = d * np.float32(scale & 15)
@@ -166,7 +155,7 @@ def _q3_k(raw: Raw, out: Out) -> None:
     """
     for i in range(out.size // 256):
         at, to = i * 110, i * 256
-        d = _half(raw[at + 108], raw[at + 109])
+        d = read_half(raw[at + 108], raw[at + 109])
         for group in range(16):
             dl = d * np.float32(q3_k_scale(raw, at + 96, group))
             codes = load_codes(raw, at + 32 + group // 8 * 32 + group % 2 * 16)
@@ -180,8 +169,8 @@ def _q4_k(raw: Raw, out: Out) -> None:
     """d, dmin, 12 bytes of scales and minima, 128 bytes: 32 low nibbles, then 32 high ones."""
     for i in range(out.size // 256):
         at, to = i * 144, i * 256
-        d = _half(raw[at], raw[at + 1])
-        dmin = _half(raw[at + 2], raw[at + 3])
+        d = read_half(raw[at], raw[at + 1])
+        dmin = read_half(raw[at + 2], raw[at + 3])
         for group in range(8):
             scale, minimum = k_scale_min(raw, at + 4, group)
             dl = d * np.float32(scale)
@@ -197,8 +186,8 @@ def _q5_k(raw: Raw, out: Out) -> None:
     """As Q4_K, with 32 bytes of fifth bits, bit g for group g, in front of the nibbles."""
     for i in range(out.size // 256):
         at, to = i * 176, i * 256
-        d = _half(raw[at], raw[at + 1])
-        dmin = _half(raw[at + 2], raw[at + 3])
+        d = read_half(raw[at], raw[at + 1])
+        dmin = read_half(raw[at + 2], raw[at + 3])
         for group in range(8):
             scale, minimum = k_scale_min(raw, at + 4, group)
             dl = d * np.float32(scale)
@@ -219,7 +208,7 @@ def _q6_k(raw: Raw, out: Out) -> None:
     """
     for i in range(out.size // 256):
         at, to = i * 210, i * 256
-        d = _half(raw[at + 208], raw[at + 209])
+        d = read_half(raw[at + 208], raw[at + 209])
         for group in range(16):
             dl = d * np.float32(np.int8(raw[at + 192 + group]))
             half, inside = group // 8, group % 8
@@ -235,7 +224,7 @@ def _iq4_nl(raw: Raw, out: Out) -> None:
     """d, 16 bytes of nibbles as in Q4_0 that index a table of values."""
     for i in range(out.size // 32):
         at, to = i * 18, i * 32
-        d = _half(raw[at], raw[at + 1])
+        d = read_half(raw[at], raw[at + 1])
         nibbles = load_codes(raw, at + 2)
         write_signed(out, to, iq4_values(field(nibbles, 0, 15)), d)
         write_signed(out, to + 16, iq4_values(field(nibbles, 4, 15)), d)
@@ -249,8 +238,8 @@ def _iq4_xs(raw: Raw, out: Out) -> None:
     """
     for i in range(out.size // 256):
         at, to = i * 136, i * 256
-        d = _half(raw[at], raw[at + 1])
-        pairs = np.int32(_pair(raw, at + 2))
+        d = read_half(raw[at], raw[at + 1])
+        pairs = np.int32(read_pair(raw, at + 2))
         for group in range(8):
             low = (np.int32(raw[at + 4 + group // 2]) >> (group % 2 * 4)) & 15
             high = (pairs >> (group * 2)) & 3
@@ -258,6 +247,76 @@ def _iq4_xs(raw: Raw, out: Out) -> None:
             nibbles = load_codes(raw, at + 8 + group * 16)
             write_signed(out, to + group * 32, iq4_values(field(nibbles, 0, 15)), dl)
             write_signed(out, to + group * 32 + 16, iq4_values(field(nibbles, 4, 15)), dl)
+
+
+@kernel
+def _mxfp4(raw: Raw, out: Out) -> None:
+    """Exponent of the scale, 16 bytes of nibbles as in Q4_0: 4-bit floats."""
+    for i in range(out.size // 32):
+        at, to = i * 17, i * 32
+        d = half_power(raw[at])
+        nibbles = load_codes(raw, at + 1)
+        write_signed(out, to, fp4_values(field(nibbles, 0, 15)), d)
+        write_signed(out, to + 16, fp4_values(field(nibbles, 4, 15)), d)
+
+
+@kernel
+def _nvfp4(raw: Raw, out: Out) -> None:
+    """4 bytes of scales, 32 bytes of nibbles: every 8 hold 16 values, low nibbles first."""
+    for i in range(out.size // 64):
+        at, to = i * 36, i * 64
+        for group in range(4):
+            nibbles = read_octet(raw, at + 4 + group * 8)
+            codes = codes_of(nibbles & _NIBBLES_OF_8, (nibbles >> 4) & _NIBBLES_OF_8)
+            write_signed(out, to + group * 16, fp4_values(codes), half_e4m3(raw[at + group]))
+
+
+@kernel
+def _q1_0(raw: Raw, out: Out) -> None:
+    """d, 128 bits: 1 for d, 0 for -d."""
+    ones = codes_of(_ONES_OF_8, _ONES_OF_8)
+    for i in range(out.size // 128):
+        at, to = i * 18, i * 128
+        d = read_half(raw[at], raw[at + 1])
+        for group in range(8):
+            bits = read_pair(raw, at + 2 + group * 2)
+            write_signed(out, to + group * 16, negated(ones, bits ^ 0xFFFF), d)
+
+
+@kernel
+def _tq1_0(raw: Raw, out: Out) -> None:
+    """48 bytes of 5 ternary digits, 4 bytes of 4, d; a byte is a fraction of 256 in base 3.
+
+    The first 32 bytes hold five runs of 32 values, the next 16 five runs of 16 values, the last 4
+    four runs of 4 values; the first digit of every byte belongs to the first run.
+    """
+    for i in range(out.size // 256):
+        at, to = i * 54, i * 256
+        d = read_half(raw[at + 52], raw[at + 53])
+        power = 1
+        for digit in range(5):
+            for part in range(0, 32, 16):
+                codes = trits(load_codes(raw, at + part), power)
+                write_scaled(out, to + digit * 32 + part, codes, 1, d)
+            codes = trits(load_codes(raw, at + 32), power)
+            write_scaled(out, to + 160 + digit * 16, codes, 1, d)
+            if digit < 4:
+                for j in range(4):
+                    fraction = np.int32(raw[at + 48 + j]) * power & 255
+                    value = np.float32((fraction * 3 >> 8) - 1)
+                    out[to + 240 + digit * 4 + j] = value * d
+            power *= 3
+
+
+@kernel
+def _tq2_0(raw: Raw, out: Out) -> None:
+    """64 bytes of 2-bit codes, d: every 32 bytes hold four runs of 32 values, two bits a run."""
+    for i in range(out.size // 256):
+        at, to = i * 66, i * 256
+        d = read_half(raw[at + 64], raw[at + 65])
+        for group in range(16):
+            codes = load_codes(raw, at + group // 8 * 32 + group % 2 * 16)
+            write_scaled(out, to + group * 16, field(codes, group % 8 // 2 * 2, 3), 1, d)
 
 
 KERNELS: Mapping[GGMLQuantizationType, Callable[[Raw, Out], None]] = MappingProxyType(
@@ -277,6 +336,12 @@ KERNELS: Mapping[GGMLQuantizationType, Callable[[Raw, Out], None]] = MappingProx
         GGMLQuantizationType.Q6_K: _q6_k,
         GGMLQuantizationType.IQ4_NL: _iq4_nl,
         GGMLQuantizationType.IQ4_XS: _iq4_xs,
+        GGMLQuantizationType.MXFP4: _mxfp4,
+        GGMLQuantizationType.NVFP4: _nvfp4,
+        GGMLQuantizationType.Q1_0: _q1_0,
+        GGMLQuantizationType.TQ1_0: _tq1_0,
+        GGMLQuantizationType.TQ2_0: _tq2_0,
+        **CODEBOOK_KERNELS,
     }
 )
 """The kernel of each type."""

@@ -7,7 +7,7 @@ from worker.gguf import SUPPORTED_TYPES, GGUFFile
 
 from . import gguf_bytes as g
 
-F32, Q8_0, IQ1_S = 0, 8, 19
+F32, Q8_0, Q8_K = 0, 8, 15
 
 
 def _refused(folder, content, error=GGUFError):
@@ -76,12 +76,12 @@ def test_a_type_number_that_is_not_known_is_refused_with_the_types_that_are(tmp_
 
 def test_a_known_type_that_cannot_be_dequantised_is_refused_unless_asked_for(tmp_path):
     """To look at such a file is possible, to run it is not."""
-    content = g.gguf(tensors=[g.tensor("a", [256], IQ1_S, 0)], data=bytes(64))
+    content = g.gguf(tensors=[g.tensor("a", [256], Q8_K, 0)], data=bytes(320))
     message = _refused(tmp_path, content, UnsupportedModelError)
-    assert "tensor a is IQ1_S (type 19); supported types: F32, " in message
+    assert "tensor a is Q8_K (type 15); supported types: F32, " in message
     assert "Re-quantise with one of these" in message
     opened = GGUFFile.open(tmp_path / "model.gguf", any_type=True)
-    assert "IQ1_S" == opened.tensors["a"].qtype.name
+    assert "Q8_K" == opened.tensors["a"].qtype.name
 
 
 @pytest.mark.parametrize("columns", [1, 31, 33, 48])

@@ -57,6 +57,18 @@ HALVES = {
     QType.Q6_K: (208,),
     QType.IQ4_NL: (0,),
     QType.IQ4_XS: (0,),
+    QType.IQ1_S: (0,),
+    QType.IQ1_M: (),
+    QType.IQ2_XXS: (0,),
+    QType.IQ2_XS: (0,),
+    QType.IQ2_S: (0,),
+    QType.IQ3_XXS: (0,),
+    QType.IQ3_S: (0,),
+    QType.TQ1_0: (52,),
+    QType.TQ2_0: (64,),
+    QType.MXFP4: (),
+    QType.NVFP4: (),
+    QType.Q1_0: (0,),
 }
 TINY = Path(__file__).parents[2] / "data" / "tiny"
 MODELS = ("llama-k-Q4_K_M", "llama-IQ4_NL", "gemma3-Q8_0")
@@ -90,8 +102,8 @@ def with_specials(x):
     return x
 
 
-def stored_rows(seed, qtype, rows, columns):
-    """Rows as a GGUF file stores them: random codes and scales, finite numbers."""
+def stored_rows(seed, qtype, rows, columns, reach=1.0):
+    """Rows as a GGUF file stores them: random codes and scales up to `reach`, finite numbers."""
     length, n_bytes = GGML_QUANT_SIZES[qtype]
     if qtype in FLOATS:
         values = floats(seed, rows, columns)
@@ -100,8 +112,14 @@ def stored_rows(seed, qtype, rows, columns):
         return values.astype(np.float16 if qtype == QType.F16 else np.float32).view(np.uint8)
     raw = words(seed, rows, columns // length, n_bytes).astype(np.uint8)
     for number, at in enumerate(HALVES[qtype]):
-        halves = floats(seed + 1 + number, rows, columns // length).astype(np.float16)
+        halves = floats(seed + 1 + number, rows, columns // length, reach=reach).astype(np.float16)
         raw[:, :, at : at + 2] = halves[..., None].view(np.uint8)
+    if qtype == QType.IQ1_M:  # the first nibble of its float16: 2^-7 to 2^-3
+        raw[:, :, 55] = raw[:, :, 55] & 15 | 32
+    if qtype == QType.MXFP4:  # 2^-9 to 2^-6
+        raw[:, :, 0] = raw[:, :, 0] & 3 | 120
+    if qtype == QType.NVFP4:
+        raw[:, :, :4] &= 31
     return raw.reshape(rows, -1)
 
 

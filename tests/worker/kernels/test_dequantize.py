@@ -15,11 +15,14 @@ from worker.kernels.dequantize import KERNELS
 TYPES = sorted(SUPPORTED_TYPES)
 # Where the float16 scales of a quant block lie.
 SCALES = {
-    **{QType[name]: [0] for name in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS")},
+    **{QType[name]: [0] for name in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "Q1_0")},
+    **{QType[name]: [0] for name in ("IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S")},
     **{QType[name]: [0, 2] for name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K")},
     QType.Q2_K: [80, 82],
     QType.Q3_K: [108],
     QType.Q6_K: [208],
+    QType.TQ1_0: [52],
+    QType.TQ2_0: [64],
 }
 # Zeros, the smallest and largest subnormal, ones, the largest value, infinities and NaNs.
 SPECIAL_HALVES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF]
@@ -34,7 +37,15 @@ def _ours(raw, qtype, columns=512):
 
 def _theirs(raw, qtype):
     with np.errstate(all="ignore"):
-        return gguf.quants.dequantize(raw, qtype)
+        return _q1_0(raw) if qtype == QType.Q1_0 else gguf.quants.dequantize(raw, qtype)
+
+
+def _q1_0(raw):
+    """The type that the gguf package knows by size only, as ggml reads it."""
+    blocks = raw.reshape(-1, 18)
+    bits = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little")
+    d = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+    return np.where(bits == 1, d, -d).reshape(len(raw), -1)
 
 
 def assert_same_bits(expected, found):
@@ -77,7 +88,29 @@ def test_every_16_bit_pattern_is_converted_exactly(qtype):
     assert_same_bits(_theirs(raw, qtype), _ours(raw, qtype))
 
 
-@pytest.mark.parametrize("name", sorted({t.name for t in TYPES} - {"F32", "F16", "BF16"}))
+@pytest.mark.parametrize("qtype", [QType.MXFP4, QType.NVFP4], ids=lambda t: t.name)
+def test_every_scale_of_a_byte_is_read_exactly(qtype):
+    """All 256 values, not-a-number and subnormals included, in every block."""
+    _, block_bytes = gguf.GGML_QUANT_SIZES[qtype]
+    raw = _random_rows(qtype, 256)
+    blocks = raw.reshape(256, -1, block_bytes)
+    blocks[:, :, : 4 if qtype == QType.NVFP4 else 1] = np.arange(256)[:, None, None]
+    assert_same_bits(_theirs(raw, qtype), _ours(raw, qtype))
+
+
+def test_every_scale_of_iq1_m_is_read_exactly():
+    """Its float16 lies in the nibbles of four words: all 65,536 values."""
+    raw = _random_rows(QType.IQ1_M, 32768)
+    scales = raw.reshape(-1, 56)[:, 48:].view("<u2")
+    halves = np.arange(65536)
+    for word in range(4):
+        scales[:, word] = scales[:, word] & 0xFFF | (halves >> (4 * word) & 15) << 12
+    assert_same_bits(_theirs(raw, QType.IQ1_M), _ours(raw, QType.IQ1_M))
+
+
+@pytest.mark.parametrize(
+    "name", sorted({t.name for t in TYPES} - {"F32", "F16", "BF16", "NVFP4", "Q1_0"})
+)
 def test_recorded_blocks_give_the_values_of_the_c_code(data, name):
     """Rows that ggml quantised become the values that ggml reads from them."""
     blocks = np.load(data / "dequant/blocks.npz")
@@ -142,8 +175,8 @@ def test_every_supported_type_has_a_kernel():
 
 def test_other_types_are_refused():
     """The message lists what is supported."""
-    with pytest.raises(UnsupportedModelError, match=r"IQ1_S cannot be dequantised.*Q4_K"):
-        dequantize(np.zeros((1, 50), np.uint8), QType.IQ1_S, np.zeros((1, 256), np.float32))
+    with pytest.raises(UnsupportedModelError, match=r"Q8_K cannot be dequantised.*Q4_K"):
+        dequantize(np.zeros((1, 292), np.uint8), QType.Q8_K, np.zeros((1, 256), np.float32))
 
 
 @pytest.mark.parametrize(
