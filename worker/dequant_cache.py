@@ -226,7 +226,7 @@ class DequantCache:
 
         def dequantise_piece(item: int) -> None:
             rows, out = pieces[item]
-            raw = self._gguf.raw(rows.name)[rows.first : rows.last]
+            raw = self._gguf.rows(rows.name, rows.first, rows.last)
             dequantize(raw, self._gguf.tensors[rows.name].qtype, out)
 
         with self._stages.stage("dequantise") as stage:

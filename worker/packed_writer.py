@@ -52,7 +52,7 @@ def pack_tensors(gguf: GGUFFile, index: PackedIndex, team: ThreadTeam, write: Wr
 
     def pack_piece(item: int) -> None:
         piece = pieces[item]
-        raw = gguf.raw(piece.entry.name)[piece.first : piece.last]
+        raw = gguf.rows(piece.entry.name, piece.first, piece.last)
         out = np.empty(piece.n_bytes, np.uint8)
         pack_rows(raw, piece.entry.layout, piece.entry.columns, out)
         write(piece.offset, out)

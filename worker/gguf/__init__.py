@@ -3,7 +3,8 @@
 from .dequantize import dequantize
 from .file import GGUFFile
 from .metadata import Metadata
+from .model_file import ModelFile
 from .quant_types import SUPPORTED_TYPES
 from .tensor_info import TensorInfo
 
-__all__ = ["SUPPORTED_TYPES", "GGUFFile", "Metadata", "TensorInfo", "dequantize"]
+__all__ = ["SUPPORTED_TYPES", "GGUFFile", "Metadata", "ModelFile", "TensorInfo", "dequantize"]

@@ -14,6 +14,7 @@ from .header import Header, read_header
 from .layout import check_layout
 from .mapped_file import MappedFile
 from .metadata import Metadata
+from .model_file import ModelFile
 from .quant_types import SUPPORTED_TYPES, supported_names
 from .shards import TENSORS_KEY, check_shard, other_shards
 from .tensor_info import TensorInfo
@@ -22,23 +23,21 @@ from .wording import shown
 ARCHITECTURE_KEY = "general.architecture"
 
 
-class GGUFFile:
+class GGUFFile(ModelFile):
     """A memory-mapped, validated GGUF model (versions 2 and 3, little-endian).
 
-    Once it is open, every tensor of the table is known to lie inside its file. Tensor bytes are
-    read from disk when they are touched.
+    The metadata are those of the first shard; tensors come in the order of the files.
 
-    Attributes:
-        path: the file named; for a split model the first shard.
+    Attributes: see `ModelFile`; besides
         version: of the format.
-        metadata: of the first shard.
-        tensors: all tensors by name, in the order of the files.
-        n_bytes: size of the file, or of all shards together.
     """
+
+    version: int
 
     def __init__(self, path: Path, files: list[MappedFile], headers: list[Header]) -> None:
         self.path = path
         self.version = headers[0].version
+        self.container = f"GGUF {self.version}"
         self.metadata: Metadata = headers[0].metadata
         self.n_bytes = sum(file.size for file in files)
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(_merge(files, headers))
@@ -72,64 +71,31 @@ class GGUFFile:
             check_types(path, model.tensors.values())
         return model
 
-    def tensor(self, name: str, shape: tuple[int, ...] | None = None) -> TensorInfo:
-        """Look a tensor up, and check its shape (NumPy order) if one is given.
-
-        Raises:
-            GGUFError: the tensor is missing, or has another shape.
-        """
-        info = self.tensors.get(name)
-        if info is None:
-            wanted = "" if shape is None else f" (expected shape {list(shape)})"
-            raise GGUFError(
-                f"{self.path}: tensor {shown(name)}{wanted} is missing; the file is incomplete "
-                "or its metadata promise more than it holds: take another file"
-            )
-        if shape is not None and not _same_layout(info.shape, shape):
-            raise GGUFError(
-                f"{self.path}: tensor {shown(name)} has the wrong shape: expected {list(shape)}, "
-                f"found {list(info.shape)}; convert the model again"
-            )
-        return info
-
-    def raw(self, name: str) -> NDArray[np.uint8]:
-        """Give a tensor's stored bytes: uint8 [rows, row_bytes], a read-only view of the map.
-
-        Ask anew for each use: the file is checked now, not when the view is read.
-
-        Raises:
-            GGUFError: the tensor is missing, or the file was changed since it was opened.
-        """
+    def rows(self, name: str, first: int, last: int) -> NDArray[np.uint8]:
+        """Give rows first to last of a tensor, see `ModelFile.rows`: a view of the map."""
         info = self.tensor(name)
         file = self._files[info.shard]
         file.check_unchanged()
-        data = file.bytes[info.offset : info.offset + info.n_bytes]
-        return data.reshape(info.rows, info.row_bytes)
+        start = info.offset + first * info.row_bytes
+        data = file.bytes[start : start + (last - first) * info.row_bytes]
+        return data.reshape(last - first, info.row_bytes)
 
     def check_unchanged(self) -> None:
-        """Check that what was read from the maps is what the files were when they were opened.
-
-        Raises:
-            GGUFError: a file was changed since.
-        """
+        """Check that no file was changed since it was opened, see `ModelFile`."""
         for file in self._files:
             file.check_unchanged()
 
     def sha256(self) -> str:
-        """Hash the model, as `worker.model_source.model_sha256`, from the files that are open.
-
-        Raises:
-            GGUFError: a file cannot be read.
-        """
+        """Hash the files that are open, see `ModelFile`."""
         return joint_sha256([file.sha256() for file in self._files])
 
     def release(self, name: str) -> None:
-        """Give a tensor's pages back to the system; touching them reads the file again."""
+        """Give a tensor's pages back to the system, see `ModelFile`."""
         info = self.tensor(name)
         self._files[info.shard].release(info.offset, info.n_bytes)
 
     def close(self) -> None:
-        """Let the map go. Views from ``raw`` stay valid and keep it until they are gone."""
+        """Let the maps go, see `ModelFile`."""
         self._files = []
         self.tensors = MappingProxyType({})
 
@@ -146,11 +112,6 @@ def check_types(path: Path, tensors: Iterable[TensorInfo]) -> None:
                 f"{path}: tensor {shown(info.name)} is {info.qtype.name} (type {info.qtype.value});"
                 f" supported types: {supported_names()}. Re-quantise with one of these."
             )
-
-
-def _same_layout(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-    """Are the shapes equal, but that a vector may be stored as a matrix of one row?"""
-    return found == expected or found == (1, *expected) or (1, *found) == expected
 
 
 def _read_checked(file: MappedFile, shard: int) -> Header:

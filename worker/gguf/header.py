@@ -13,7 +13,7 @@ from worker.errors import GGUFError, UnsupportedModelError
 from .cursor import Cursor
 from .magic import read_version
 from .mapped_file import MappedFile
-from .metadata import Metadata
+from .metadata import GGUFMetadata, Metadata
 from .quant_types import quant_block, supported_names
 from .tensor_info import TensorInfo
 from .value import Entry, decode_value, scan_value
@@ -53,7 +53,7 @@ def read_header(file: MappedFile, shard: int = 0) -> Header:
     _check_count(cursor, "tensor count", n_tensors)
     _check_count(cursor, "metadata key count", n_pairs)
     entries = _read_entries(cursor, file, n_pairs)
-    metadata = Metadata(file, entries)
+    metadata = GGUFMetadata(file, entries)
     alignment = _alignment(metadata)
     table = _read_table(cursor, n_tensors, shard)
     _check_table_end(file, cursor.position, n_tensors)

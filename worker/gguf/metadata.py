@@ -1,5 +1,6 @@
-"""The metadata of a GGUF file, read by key and type."""
+"""The metadata of a model file, read by key and type."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
@@ -32,40 +33,23 @@ class Metadata(Mapping[str, Value]):
     default is given) or has a value of another type. ``default`` may be of any type, e.g. None.
     """
 
-    def __init__(self, file: MappedFile, entries: Mapping[str, Entry]) -> None:
-        self._file = file
-        self._entries = entries
-        self._decoded: dict[str, Value] = {}
-
     @property
+    @abstractmethod
     def path(self) -> Path:
         """The file, for messages."""
-        return self._file.path
 
     @property
+    @abstractmethod
     def identity(self) -> FileIdentity:
         """Which version of which file this is, for what is kept of it."""
-        return self._file.identity
 
-    def __getitem__(self, key: str) -> Value:
-        if key not in self._decoded:
-            self._decoded[key] = decode_value(self._file, key, self._entries[key])
-        return self._decoded[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
+    @abstractmethod
     def describe(self, key: str) -> str:
         """Name the stored type of a key, e.g. ``uint32`` or ``array of 26 bool``."""
-        return str(self._entries[key])
 
+    @abstractmethod
     def array_length(self, key: str) -> int | None:
         """Give the number of elements of an array without decoding it; None for no array."""
-        entry = self._entries.get(key)
-        return None if entry is None else entry.count
 
     @overload
     def integer(self, key: str) -> int: ...
@@ -152,7 +136,7 @@ class Metadata(Mapping[str, Value]):
         raise self._ill_typed(key, "an array of numbers")
 
     def _get(self, key: str, default: object) -> object:
-        if key in self._entries:
+        if key in self:
             return self[key]
         if default is REQUIRED:
             raise GGUFError(
@@ -166,3 +150,42 @@ class Metadata(Mapping[str, Value]):
             f"{self.path}: key {shown(key)} is stored as {self.describe(key)}, expected "
             f"{expected}; convert the model again"
         )
+
+
+class GGUFMetadata(Metadata):
+    """The metadata of a GGUF file."""
+
+    def __init__(self, file: MappedFile, entries: Mapping[str, Entry]) -> None:
+        self._file = file
+        self._entries = entries
+        self._decoded: dict[str, Value] = {}
+
+    @property
+    def path(self) -> Path:
+        """The file, see `Metadata`."""
+        return self._file.path
+
+    @property
+    def identity(self) -> FileIdentity:
+        """Version of the file, see `Metadata`."""
+        return self._file.identity
+
+    def __getitem__(self, key: str) -> Value:
+        if key not in self._decoded:
+            self._decoded[key] = decode_value(self._file, key, self._entries[key])
+        return self._decoded[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def describe(self, key: str) -> str:
+        """Name the stored type of a key, see `Metadata`."""
+        return str(self._entries[key])
+
+    def array_length(self, key: str) -> int | None:
+        """Give the number of elements of an array, see `Metadata`."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.count
