@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from .file_in_use import hold_shared
 from .folder_sync import sync_folder
 from .gguf import GGUFFile
+from .kernels.layouts import ROWS, row_blocks
 from .packed_folder import TEMPORARY_PREFIX, NoRoomError, PackedFolder
 from .packed_index import PackedEntry, PackedIndex, UnsoundPackedFileError, read_index
 from .packed_writer import pack_tensors
@@ -55,6 +56,12 @@ class PackedTensor:
     def row_block_bytes(self) -> int:
         """Bytes from one row block to the next."""
         return int(self.data.shape[1])
+
+    def of_rows(self, first: int, last: int) -> "PackedTensor":
+        """Rows first to last, the same memory; whole row blocks lie before them."""
+        assert first % ROWS == 0, f"row {first} of {self.rows} begins no row block"
+        data = self.data[first // ROWS : row_blocks(last)]
+        return PackedTensor(self.qtype, last - first, self.columns, data)
 
 
 class PackedWeights:

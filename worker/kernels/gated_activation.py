@@ -1,4 +1,4 @@
-"""The gated activations of feed-forward layers (Shazeer, 2020)."""
+"""The activations of feed-forward layers, gated (Shazeer, 2020) or not."""
 
 from typing import Any, Literal
 
@@ -80,12 +80,31 @@ def _gate(g: Any, linear: np.float32, cubic: np.float32) -> Any:
     return div8(g, add8(splat8(np.float32(1.0)), exp8(mul8(g, slope))))
 
 
-# Arguments of `activation_task`, in this order.
+def activation(x: NDArray[np.float32], out: NDArray[np.float32], activation: Activation) -> None:
+    """Apply the activation to x; float32, C-contiguous, of one shape; out may be x."""
+    assert out.shape == x.shape, (out.shape, x.shape)
+    activated(flat(x), flat(out), *factors(activation))
+
+
+@kernel
+def activated(
+    x: NDArray[np.float32], out: NDArray[np.float32], linear: np.float32, cubic: np.float32
+) -> None:
+    """Compute out = x / (1 + exp(linear x + cubic x^3)); shapes: x and out [width]."""
+    whole = x.size // 8 * 8
+    for i in range(0, whole, 8):
+        store8(out, i, _gate(load8(x, i), linear, cubic))
+    if whole < x.size:
+        rest = x.size - whole
+        store_part(out, whole, rest, _gate(load_part(x, whole, rest), linear, cubic))
+
+
+# Arguments of `gated_activation_task` and of `activation_task`, in this order.
 X, X_STRIDE, OUT, OUT_STRIDE, WIDTH, LINEAR, CUBIC, ROWS_WORD, ROWS_AN_ITEM_WORD = range(9)
 
 
 @task
-def activation_task(header: int, arguments: int, item: int, thread: int) -> None:
+def gated_activation_task(header: int, arguments: int, item: int, thread: int) -> None:
     """Apply activation(gate) * up to rows.
 
     Arguments: gate and up side by side, and their stride in bytes; out and its stride; width of
@@ -99,3 +118,20 @@ def activation_task(header: int, arguments: int, item: int, thread: int) -> None
         gate_up = float32s(word(arguments, X) + row * word(arguments, X_STRIDE), 2 * width)
         out = float32s(word(arguments, OUT) + row * word(arguments, OUT_STRIDE), width)
         gated(gate_up, out, 1, width, real(arguments, LINEAR), real(arguments, CUBIC))
+
+
+@task
+def activation_task(header: int, arguments: int, item: int, thread: int) -> None:
+    """Apply activation(x) to rows.
+
+    Arguments: x and its stride in bytes; out and its stride; their width; the activation's factors;
+    header words with the number of rows and the rows of an item.
+    """
+    width = word(arguments, WIDTH)
+    rows_an_item = word(header, word(arguments, ROWS_AN_ITEM_WORD))
+    first = item * rows_an_item
+    last = min(first + rows_an_item, word(header, word(arguments, ROWS_WORD)))
+    for row in range(first, last):
+        x = float32s(word(arguments, X) + row * word(arguments, X_STRIDE), width)
+        out = float32s(word(arguments, OUT) + row * word(arguments, OUT_STRIDE), width)
+        activated(x, out, real(arguments, LINEAR), real(arguments, CUBIC))

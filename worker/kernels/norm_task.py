@@ -48,19 +48,29 @@ def norm_task(header: int, arguments: int, item: int, thread: int) -> None:
 
 
 # Arguments of `add_task`, in this order.
-A_X, A_X_STRIDE, A_Y, A_Y_STRIDE, A_WIDTH, A_WEIGHT, A_EPS, A_ROWS_WORD, A_ROWS_AN_ITEM_WORD = (
-    range(9)
-)
+(
+    A_X,
+    A_X_STRIDE,
+    A_Y,
+    A_Y_STRIDE,
+    A_WIDTH,
+    A_WEIGHT,
+    A_EPS,
+    A_SCALE,
+    A_ROWS_WORD,
+    A_ROWS_AN_ITEM_WORD,
+) = range(10)
 
 
 @task
 def add_task(header: int, arguments: int, item: int, thread: int) -> None:
-    """Add rows of y to those of x; y is normalised in place before, if a weight is given.
+    """Add rows of scale * y to those of x; y is normalised in place before, if a weight is given.
 
     Arguments: x and its stride in bytes; y and its stride; width; weight of the norm or 0; eps;
-    header words with the number of rows and the rows of an item.
+    scale; header words with the number of rows and the rows of an item.
     """
     width, weight = word(arguments, A_WIDTH), word(arguments, A_WEIGHT)
+    scale = real(arguments, A_SCALE)
     rows_an_item = word(header, word(arguments, A_ROWS_AN_ITEM_WORD))
     first = item * rows_an_item
     last = min(first + rows_an_item, word(header, word(arguments, A_ROWS_WORD)))
@@ -70,7 +80,7 @@ def add_task(header: int, arguments: int, item: int, thread: int) -> None:
         if weight != 0:
             normalize_row(y, float32s(weight, width), y, real(arguments, A_EPS))
         for i in range(width):
-            x[i] += y[i]
+            x[i] += scale * y[i]
 
 
 # Arguments of `quantize_task`, in this order.

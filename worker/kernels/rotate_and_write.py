@@ -108,13 +108,13 @@ def rotate_and_write_arguments(
             of the pool.
         values: [blocks, kv_heads, block_size, head_dim], of the same type.
         heads: query heads.
-        angles: pairs of a head that rotate.
+        angles: pairs of a head that rotate; 0 for none.
         distance: of a pair's members, 1 or `angles`, see `rope`.
         query_norm: [head_dim] weight of the norm of each query head; None: no norm.
         key_norm: the same of each key head.
         eps: of these norms.
         tables_word: index of the header word that holds the address of the cosines, float32
-            [positions, angles]; the next word holds that of the sines.
+            [positions, angles]; the next word holds that of the sines. Not read without angles.
         tokens_word: index of the header word with the number of tokens.
         tokens_an_item_word: index of the header word with the tokens of an item.
     """

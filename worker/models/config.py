@@ -1,36 +1,27 @@
 """A model's hyperparameters, read from the metadata of its file and checked."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from worker.errors import GGUFError, UnsupportedModelError
 from worker.gguf import GGUFFile
 
 from .key_reader import KeyReader
+from .rope_config import RopeConfig, RopeLayout, read_rope
 
 EMBEDDING = "token_embd.weight"
 OUTPUT = "output.weight"
+NormKind = Literal["rms", "layer"]
+
 _TOKENS = "tokenizer.ggml.tokens"
-
-RopeLayout = Literal["pairs", "halves"]
-
-
-@dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """A rotary embedding.
-
-    Attributes:
-        base: of the wavelengths.
-        dimensions: leading values of a head that are rotated; even.
-        layout: "pairs": values 2 i and 2 i + 1 rotate together; "halves": values i and
-            i + dimensions / 2.
-        factor: positions are divided by it (linear scaling); 1 for none.
-    """
-
-    base: float
-    dimensions: int
-    layout: RopeLayout
-    factor: float = 1.0
+_EPS: Mapping[NormKind, str] = MappingProxyType(
+    {
+        "rms": "attention.layer_norm_rms_epsilon",
+        "layer": "attention.layer_norm_epsilon",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +39,17 @@ class ModelConfig:
         vocab_size: rows of the embedding, and logits of a token.
         num_tokens: tokens of the tokenizer; rows and logits past them are padding.
         context_length: most positions the model was made for.
-        rms_norm_eps: added under the root of a norm.
-        rope: rotary embedding of layers with full attention.
+        norm: kind of the norms: root mean square, or about the mean and with a bias.
+        norm_eps: added under the root of a norm.
+        rope: rotary embedding of layers with full attention; None for no rotation.
         local_rope: rotary embedding of window layers; None where there are none.
         attention_scale: factor on query-key products.
         embedding_scale: factor on embeddings.
         attention_cap: soft cap of scaled query-key products; None for none.
         logit_cap: soft cap of logits; None for none.
         windows: per layer the attention window in tokens, itself included; None for full attention.
+        residual_scale: factor on what a layer's attention and feed-forward add.
+        logit_scale: factor on logits.
         tied_embeddings: whether the output head is the embedding.
     """
 
@@ -69,14 +63,17 @@ class ModelConfig:
     vocab_size: int
     num_tokens: int
     context_length: int
-    rms_norm_eps: float
-    rope: RopeConfig
+    norm: NormKind
+    norm_eps: float
+    rope: RopeConfig | None
     local_rope: RopeConfig | None
     attention_scale: float
     embedding_scale: float
     attention_cap: float | None
     logit_cap: float | None
     windows: tuple[int | None, ...]
+    residual_scale: float
+    logit_scale: float
     tied_embeddings: bool
 
     @property
@@ -85,31 +82,21 @@ class ModelConfig:
         return next((window for window in self.windows if window is not None), None)
 
 
-# Settings of other architectures that share our tensors; a file that uses one means another
-# computation. Each with the values that mean "not used".
-_FOREIGN_KEYS: dict[str, tuple[float, ...]] = {
-    "expert_count": (0,),
-    "expert_used_count": (0,),
-    "attention.clamp_kqv": (0,),
-    "attention.max_alibi_bias": (0,),
-    "attention.scale": (0,),
-    "embedding_scale": (0, 1),
-    "residual_scale": (0, 1),
-    "logit_scale": (0, 1),
-    "rope.scaling.attn_factor": (0, 1),
-    "rope.scaling.yarn_log_multiplier": (0,),
-}
+def base_config(
+    gguf: GGUFFile, keys: KeyReader, rope_layout: RopeLayout | None, norm: NormKind = "rms"
+) -> ModelConfig:
+    """What decoders have in common; all layers with full attention.
 
-
-def base_config(gguf: GGUFFile, rope_layout: RopeLayout) -> ModelConfig:
-    """What llama-like architectures have in common; all layers with full attention.
+    Args:
+        gguf: the file.
+        keys: of the file.
+        rope_layout: of heads that are rotated; None where positions are not rotations.
+        norm: kind of the norms.
 
     Raises:
         GGUFError: a key is missing or has a value that cannot be, or does not fit the tensors.
         UnsupportedModelError: a key asks for something tokenmill does not compute.
     """
-    keys = KeyReader(gguf.metadata)
-    _refuse_foreign(keys)
     num_layers = keys.positive("block_count")
     _check_block_count(gguf, keys, num_layers)
     num_heads = keys.layer_size("attention.head_count", num_layers)
@@ -127,31 +114,25 @@ def base_config(gguf: GGUFFile, rope_layout: RopeLayout) -> ModelConfig:
         vocab_size=vocab_size,
         num_tokens=gguf.metadata.array_length(_TOKENS) or vocab_size,
         context_length=keys.positive("context_length"),
-        rms_norm_eps=keys.number_between("attention.layer_norm_rms_epsilon", 0.0, 1.0),
-        rope=_rope(keys, head_dim, rope_layout),
+        norm=norm,
+        norm_eps=keys.number_between(_EPS[norm], 0.0, 1.0),
+        rope=None if rope_layout is None else read_rope(keys, head_dim, rope_layout),
         local_rope=None,
         attention_scale=head_dim**-0.5,
         embedding_scale=1.0,
         attention_cap=None,
         logit_cap=None,
         windows=(None,) * num_layers,
+        residual_scale=1.0,
+        logit_scale=1.0,
         tied_embeddings=OUTPUT not in gguf.tensors,
     )
 
 
-def rope_base(keys: KeyReader, name: str) -> float | None:
-    """A base of rotary wavelengths, None when the file gives none."""
-    return keys.optional_between(name, 1.0, 1e30)
-
-
-def _refuse_foreign(keys: KeyReader) -> None:
-    for name, unused in _FOREIGN_KEYS.items():
-        value = keys.optional_number(name)
-        if value is not None and value not in unused:
-            raise UnsupportedModelError(
-                f"{keys.path}: key {keys.key(name)} is {value:g}: tokenmill does not compute this "
-                f"variant of {keys.architecture}; take a model without it"
-            )
+def window_of_all_layers(keys: KeyReader, num_layers: int) -> tuple[int | None, ...]:
+    """The same window in each layer; none where the key is missing or 0."""
+    window = keys.optional_unless_zero("attention.sliding_window")
+    return (window,) * num_layers
 
 
 def _check_block_count(gguf: GGUFFile, keys: KeyReader, num_layers: int) -> None:
@@ -173,20 +154,14 @@ def _check_block_count(gguf: GGUFFile, keys: KeyReader, num_layers: int) -> None
 
 
 def _head_dim(keys: KeyReader, hidden_size: int, num_heads: int) -> int:
-    source, head_dim = "attention.key_length", keys.optional_positive("attention.key_length")
+    head_dim = keys.optional_positive("attention.key_length")
     if head_dim is None:
-        source = "attention.head_count"
         if hidden_size % num_heads:
             raise GGUFError(
                 f"{keys.path}: key {keys.key('embedding_length')} is {hidden_size}, not a multiple "
                 f"of {keys.key('attention.head_count')}, {num_heads}; convert the model again"
             )
         head_dim = hidden_size // num_heads
-    if head_dim % 2:
-        raise GGUFError(
-            f"{keys.path}: a head has {head_dim} values, an odd number that cannot be rotated in "
-            f"pairs; check {keys.key(source)} and convert the model again"
-        )
     value_dim = keys.optional_positive("attention.value_length")
     if value_dim is not None and value_dim != head_dim:
         raise UnsupportedModelError(
@@ -223,26 +198,3 @@ def _vocab_size(gguf: GGUFFile, hidden_size: int) -> int:
             "resizing its embedding"
         )
     return rows
-
-
-def _rope(keys: KeyReader, head_dim: int, layout: RopeLayout) -> RopeConfig:
-    dimensions = keys.optional_positive("rope.dimension_count") or head_dim
-    if dimensions % 2 or dimensions > head_dim:
-        raise GGUFError(
-            f"{keys.path}: key {keys.key('rope.dimension_count')} is {dimensions}, expected an even"
-            f" number up to the {head_dim} values of a head; convert the model again"
-        )
-    base = rope_base(keys, "rope.freq_base") or 10000.0
-    return RopeConfig(base, dimensions, layout, _rope_factor(keys))
-
-
-def _rope_factor(keys: KeyReader) -> float:
-    """Factor of linear scaling, under its present or its older key; 1 for none."""
-    kind = keys.optional_text("rope.scaling.type")
-    if kind not in (None, "none", "linear"):
-        raise UnsupportedModelError(
-            f"{keys.path}: key {keys.key('rope.scaling.type')} is {kind!r}; supported: none, "
-            "linear, and factors in the tensor rope_freqs.weight"
-        )
-    factor = keys.factor("rope.scaling.factor") or keys.factor("rope.scale_linear")
-    return 1.0 if factor is None or kind == "none" else factor

@@ -8,12 +8,11 @@ import numpy as np
 
 from kvpool import KVCache, LayerGroup
 from worker.dequant_cache import DequantCache
-from worker.stages import Stages
-from worker.thread_team import ThreadTeam
 
 from .batch import Batch
 from .batch_memory import Capacity
 from .config import ModelConfig
+from .embedding import Embedding
 from .head_memory import HeadMemory
 from .loader import Loader
 from .logits import Logits
@@ -48,8 +47,7 @@ class Decoder:
         loader: Loader,
         make_block: Callable[[int], Block],
         rotaries: Sequence[RotaryEmbedding],
-        team: ThreadTeam,
-        stages: Stages,
+        positions: Embedding | None = None,
     ) -> None:
         """Build embedding, layers and head.
 
@@ -57,19 +55,22 @@ class Decoder:
             loader: of the model's file.
             make_block: builds a layer by its index.
             rotaries: the layers' rotary embeddings, to be extended as positions grow.
-            team: threads to compute with.
-            stages: stage records.
+            positions: what is added to a token's embedding for its position; None for nothing.
+
+        Raises:
+            GGUFError: a tensor is missing or has the wrong shape.
+            UnsupportedModelError: the file has a tensor that was not asked for.
+            EngineConfigError: the bounds of the dequant cache are too small.
         """
         self.config = loader.config
         self.layer_groups = layer_groups(loader.config)
-        self.numerics = loader.projections.numerics
-        self.dequant_cache = loader.projections.cache
-        self._embedding = loader.embedding()
+        self._embedding, self._positions = loader.embedding(), positions
         self._blocks = [make_block(layer) for layer in range(loader.config.num_layers)]
         self._head = loader.head()
+        self.numerics = loader.projections.numerics
+        self.dequant_cache = loader.projections.cache
         self._rotaries = rotaries
-        self._team = team
-        self._stages = stages
+        self._team, self._stages = loader.team, loader.stages
         self._recording: _Recording | None = None
         loader.finish()
 
@@ -104,6 +105,8 @@ class Decoder:
     def _record(self, capacity: Capacity, kv: KVCache) -> "_Recording":
         step = Step(capacity, kv, self.layer_groups, self._rotaries, self._team, self._stages)
         x = step.embed(self._embedding)
+        if self._positions is not None:
+            step.add_positions(x, self._positions)
         for block in self._blocks:
             block(x, step)
         head = self._head(x, step)

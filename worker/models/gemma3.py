@@ -9,15 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from worker.compute_config import ComputeConfig
 from worker.gguf import GGUFFile
-from worker.stages import Stages
-from worker.thread_team import ThreadTeam
 
-from .config import ModelConfig, RopeConfig, base_config, rope_base
+from .config import ModelConfig, base_config
 from .decoder import Decoder
 from .key_reader import KeyReader
 from .loader import Loader
+from .rope_config import RopeConfig, rope_base
 from .rotary import RotaryEmbedding
 from .rows import Rows
 from .step import Step
@@ -30,13 +28,14 @@ _LOCAL_BASE = 10_000.0
 _LAYERS_27B = 62
 
 
-def gemma3_config(gguf: GGUFFile) -> ModelConfig:
+def gemma3_config(gguf: GGUFFile, keys: KeyReader) -> ModelConfig:
     """Hyperparameters; scaling of positions is for layers with full attention only."""
-    keys = KeyReader(gguf.metadata)
-    config = base_config(gguf, rope_layout="halves")
+    config = base_config(gguf, keys, rope_layout="halves")
+    assert config.rope is not None
     local_base = rope_base(keys, "rope.freq_base_swa") or _LOCAL_BASE
     if keys.optional_number("rope.freq_base") is None:
         config = replace(config, rope=replace(config.rope, base=_GLOBAL_BASE))
+    assert config.rope is not None
     return replace(
         config,
         windows=_windows(keys, config.num_layers),
@@ -73,10 +72,10 @@ class Gemma3Attention:
         self.config = loader.config
         self.layer = layer
         self.rotary = rotary
-        self.qkv = loader.qkv(layer)
-        self.query_norm = loader.norm(f"blk.{layer}.attn_q_norm.weight", loader.config.head_dim)
-        self.key_norm = loader.norm(f"blk.{layer}.attn_k_norm.weight", loader.config.head_dim)
-        self.output = loader.attention_output(layer)
+        self.qkv = loader.qkv(layer, "biases")
+        self.query_norm = loader.rms_norm(f"blk.{layer}.attn_q_norm", loader.config.head_dim)
+        self.key_norm = loader.rms_norm(f"blk.{layer}.attn_k_norm", loader.config.head_dim)
+        self.output = loader.attention_output(layer, "biases")
 
     def __call__(self, x: Rows, step: Step) -> Memory:
         """Attend from x: [T, hidden_size]."""
@@ -107,12 +106,12 @@ class Gemma3Block:
     """A layer: attention and feed-forward each have a norm before and after."""
 
     def __init__(self, loader: Loader, layer: int, rotary: RotaryEmbedding) -> None:
-        self.attention_norm = loader.norm(f"blk.{layer}.attn_norm.weight")
+        self.attention_norm = loader.rms_norm(f"blk.{layer}.attn_norm")
         self.attention = Gemma3Attention(loader, layer, rotary)
-        self.post_attention_norm = loader.norm(f"blk.{layer}.post_attention_norm.weight")
-        self.mlp_norm = loader.norm(f"blk.{layer}.ffn_norm.weight")
+        self.post_attention_norm = loader.rms_norm(f"blk.{layer}.post_attention_norm")
+        self.mlp_norm = loader.rms_norm(f"blk.{layer}.ffn_norm")
         self.mlp = Gemma3MLP(loader, layer)
-        self.post_mlp_norm = loader.norm(f"blk.{layer}.post_ffw_norm.weight")
+        self.post_mlp_norm = loader.rms_norm(f"blk.{layer}.post_ffw_norm")
 
     def __call__(self, x: Memory, step: Step) -> None:
         """Add both to x [T, hidden_size]."""
@@ -122,16 +121,14 @@ class Gemma3Block:
         step.add(x, transformed, self.post_mlp_norm)
 
 
-def load_gemma3(
-    gguf: GGUFFile, compute: ComputeConfig, team: ThreadTeam, stages: Stages
-) -> Decoder:
+def load_gemma3(loader: Loader) -> Decoder:
     """Build the model of a ``gemma3`` file."""
-    loader = Loader(gguf, gemma3_config(gguf), compute, team, stages)
     config = loader.config
+    assert config.rope is not None
     assert config.local_rope is not None
     full, local = loader.rotary(config.rope), loader.rotary(config.local_rope)
 
     def make_block(layer: int) -> Gemma3Block:
         return Gemma3Block(loader, layer, full if config.windows[layer] is None else local)
 
-    return Decoder(loader, make_block, [full, local], team, stages)
+    return Decoder(loader, make_block, [full, local])

@@ -1,18 +1,50 @@
 """Reading an architecture's own metadata keys, with bounds."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from worker.errors import GGUFError, UnsupportedModelError
 from worker.gguf import Metadata
+from worker.gguf.wording import shown
 
 # Larger values are damage, and would overflow sizes computed from them.
 _LARGEST = 1 << 31
 
 
+# Keys that say nothing about the computation, or nothing that tensors do not say as well.
+_HARMLESS = frozenset(
+    {
+        "vocab_size",
+        "tensor_data_layout",
+        "pooling_type",
+        "rope.scaling.finetuned",
+        "rope.scaling.original_context_length",
+        "attention.layer_norm_epsilon",
+        "attention.layer_norm_rms_epsilon",
+    }
+)
+# Values that are as good as no key.
+_UNUSED: tuple[object, ...] = (0, "")
+_NEUTRAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "attention.causal": (True,),
+        "embedding_scale": (0, 1),
+        "residual_scale": (0, 1),
+        "logit_scale": (0, 1),
+        "rope.scaling.attn_factor": (0, 1),
+        "rope.scaling.yarn_attn_factor": (0, 1),
+        "rope.scaling.yarn_ext_factor": (0, -1),
+        "rope.scaling.yarn_beta_fast": (0, -1),
+        "rope.scaling.yarn_beta_slow": (0, -1),
+    }
+)
+
+
 class KeyReader:
-    """The keys of a file that start with its architecture's name.
+    """The keys of a file that start with its architecture's name, and which of them were read.
 
     Attributes:
         architecture: of the file.
@@ -26,19 +58,43 @@ class KeyReader:
         self.architecture = metadata.text("general.architecture")
         self.path = metadata.path
         self._metadata = metadata
+        self._read: set[str] = set()
 
     def key(self, name: str) -> str:
         """The full key of a name such as ``block_count``."""
         return f"{self.architecture}.{name}"
 
+    def finish(self) -> None:
+        """Check that every key that says something about the computation was read.
+
+        Raises:
+            UnsupportedModelError: naming one that was not, with its value.
+        """
+        prefix = self.key("")
+        for key in self._metadata:
+            name = key.removeprefix(prefix)
+            if name == key or name in _HARMLESS or key in self._read:
+                continue
+            if not _is_neutral(name, self._metadata[key]):
+                raise UnsupportedModelError(
+                    f"{self.path}: key {shown(key)} is {_shown_value(self._metadata[key])}: "
+                    f"tokenmill does not compute this variant of {self.architecture}; take a "
+                    "model without it"
+                )
+
     def positive(self, name: str) -> int:
         """An integer above 0; GGUFError when missing or out of range."""
-        return self._in_range(name, self._metadata.integer(self.key(name)))
+        return self._in_range(name, self._metadata.integer(self._reading(name)))
 
     def optional_positive(self, name: str) -> int | None:
         """The same for a key that may be missing."""
-        value = self._metadata.integer(self.key(name), None)
+        value = self._metadata.integer(self._reading(name), None)
         return None if value is None else self._in_range(name, value)
+
+    def optional_unless_zero(self, name: str) -> int | None:
+        """An integer above 0; None when missing or 0, for unused."""
+        unused = self._metadata.integer(self._reading(name), None) == 0
+        return None if unused else self.optional_positive(name)
 
     def optional_layer_size(self, name: str, num_layers: int) -> int | None:
         """An integer above 0 that a file may give once or for each layer; None when missing.
@@ -47,7 +103,7 @@ class KeyReader:
             UnsupportedModelError: it differs between layers.
             GGUFError: it is out of range, or there is not one for each layer.
         """
-        values = self._metadata.get(self.key(name))
+        values = self._metadata.get(self._reading(name))
         if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu":
             return self.optional_positive(name)
         self._check_length(name, len(values), num_layers)
@@ -65,7 +121,7 @@ class KeyReader:
 
     def optional_layer_flags(self, name: str, num_layers: int) -> list[bool] | None:
         """A boolean for each layer; None when the key is missing or no array of booleans."""
-        values = self._metadata.get(self.key(name))
+        values = self._metadata.get(self._reading(name))
         if not isinstance(values, np.ndarray) or values.dtype != np.bool_:
             return None
         self._check_length(name, len(values), num_layers)
@@ -73,15 +129,15 @@ class KeyReader:
 
     def optional_number(self, name: str) -> float | None:
         """A finite number, None when missing."""
-        return self._metadata.number(self.key(name), None)
+        return self._metadata.number(self._reading(name), None)
 
     def optional_text(self, name: str) -> str | None:
         """A string, None when missing."""
-        return self._metadata.text(self.key(name), None)
+        return self._metadata.text(self._reading(name), None)
 
     def number_between(self, name: str, low: float, high: float) -> float:
         """A number with low < number < high; GGUFError when missing or out of range."""
-        return self._between(name, self._metadata.number(self.key(name)), low, high)
+        return self._between(name, self._metadata.number(self._reading(name)), low, high)
 
     def optional_between(self, name: str, low: float, high: float) -> float | None:
         """The same for a key that may be missing."""
@@ -91,6 +147,16 @@ class KeyReader:
     def factor(self, name: str) -> float | None:
         """A positive number that float32 can divide by; None when missing or 0, for unused."""
         return self.optional_between(name, 1e-6, 1e6) if self.optional_number(name) else None
+
+    def optional_flag(self, name: str) -> bool | None:
+        """A boolean, None when missing."""
+        return self._metadata.boolean(self._reading(name), None)
+
+    def _reading(self, name: str) -> str:
+        """The full key of a name that is being read."""
+        key = self.key(name)
+        self._read.add(key)
+        return key
 
     def _between(self, name: str, value: float, low: float, high: float) -> float:
         if not low < value < high:
@@ -115,3 +181,16 @@ class KeyReader:
                 f"{_LARGEST - 1}; convert the model again"
             )
         return value
+
+
+def _is_neutral(name: str, value: object) -> bool:
+    if isinstance(value, np.ndarray):
+        return not value.any()
+    return value in _NEUTRAL.get(name, _UNUSED)
+
+
+def _shown_value(value: object) -> str:
+    """A value for a message."""
+    if isinstance(value, np.ndarray):
+        value = value[:8].tolist()
+    return f"{value:g}" if isinstance(value, float) else shown(value)

@@ -4,8 +4,9 @@ A model asks for y = x @ W.T + b and does not know how W is kept: packed, for ke
 the weights as they are quantised, or as a float32 matrix of the dequant cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -40,7 +41,10 @@ class Linear(Protocol):
     """
 
     outputs: int
-    can_gate: bool
+
+    @property
+    def can_gate(self) -> bool:
+        """See above."""
 
     def record(self, step: "Step", stage: str, x: Rows, out: Memory, *, adds: bool) -> None:
         """Record x @ W.T + b.
@@ -57,6 +61,40 @@ class Linear(Protocol):
         self, step: "Step", stage: str, x: Rows, out: Memory, activation: Activation
     ) -> None:
         """Record activation(gate) * up, quantised: `out` holds records."""
+
+
+class PlannedLinear:
+    """A projection that was asked for while others still were to come. Implements `Linear`.
+
+    The weights of all projections are packed, or given room, together; before that, one can say
+    how wide it is, not more.
+    """
+
+    outputs: int
+
+    def __init__(self, outputs: int, make: Callable[[], Linear]) -> None:
+        """Say what is known: the width, and who makes the projection once all are known."""
+        self.outputs = outputs
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Linear:
+        return self._make()
+
+    @property
+    def can_gate(self) -> bool:
+        """See `Linear`."""
+        return self._made.can_gate
+
+    def record(self, step: "Step", stage: str, x: Rows, out: Memory, *, adds: bool) -> None:
+        """Record x @ W.T + b, see `Linear`."""
+        self._made.record(step, stage, x, out, adds=adds)
+
+    def record_gated(
+        self, step: "Step", stage: str, x: Rows, out: Memory, activation: Activation
+    ) -> None:
+        """Record activation(gate) * up, see `Linear`."""
+        self._made.record_gated(step, stage, x, out, activation)
 
 
 class F32Linear:

@@ -3,13 +3,13 @@
 Also Llama 2 and 3, Mistral, SmolLM2 and others whose files say ``llama``.
 """
 
-from worker.compute_config import ComputeConfig
-from worker.gguf import GGUFFile
-from worker.stages import Stages
-from worker.thread_team import ThreadTeam
+from dataclasses import replace
 
-from .config import ModelConfig, base_config
+from worker.gguf import GGUFFile
+
+from .config import ModelConfig, base_config, window_of_all_layers
 from .decoder import Decoder
+from .key_reader import KeyReader
 from .loader import Loader
 from .rotary import RotaryEmbedding
 from .rows import Rows
@@ -17,13 +17,13 @@ from .step import Step
 from .workspace import Memory
 
 
-def llama_config(gguf: GGUFFile) -> ModelConfig:
+def llama_config(gguf: GGUFFile, keys: KeyReader) -> ModelConfig:
     """Hyperparameters; converters permute query and key rows so that pairs lie side by side.
 
-    A ``llama.attention.sliding_window``, which Mistral's first version could have, is not looked
-    at: llama.cpp neither writes nor reads it in this architecture, all layers see everything.
+    Mistral's first version has a window, the same in all layers.
     """
-    return base_config(gguf, rope_layout="pairs")
+    config = base_config(gguf, keys, rope_layout="pairs")
+    return replace(config, windows=window_of_all_layers(keys, config.num_layers))
 
 
 class LlamaAttention:
@@ -33,8 +33,8 @@ class LlamaAttention:
         self.config = loader.config
         self.layer = layer
         self.rotary = rotary
-        self.qkv = loader.qkv(layer)
-        self.output = loader.attention_output(layer)
+        self.qkv = loader.qkv(layer, "biases")
+        self.output = loader.attention_output(layer, "biases")
 
     def __call__(self, x: Rows, step: Step, to: Memory) -> None:
         """Attend from x, and add the result to `to`."""
@@ -50,8 +50,8 @@ class LlamaMLP:
     """Feed-forward layer gated by SiLU."""
 
     def __init__(self, loader: Loader, layer: int) -> None:
-        self.gate_up = loader.gate_up(layer)
-        self.down = loader.down(layer)
+        self.gate_up = loader.gate_up(layer, "biases")
+        self.down = loader.down(layer, "biases")
 
     def __call__(self, x: Rows, step: Step, to: Memory) -> None:
         """Apply to x, and add the result to `to`."""
@@ -63,9 +63,9 @@ class LlamaBlock:
     """A layer: norms stand before attention and feed-forward."""
 
     def __init__(self, loader: Loader, layer: int, rotary: RotaryEmbedding) -> None:
-        self.attention_norm = loader.norm(f"blk.{layer}.attn_norm.weight")
+        self.attention_norm = loader.norm(f"blk.{layer}.attn_norm")
         self.attention = LlamaAttention(loader, layer, rotary)
-        self.mlp_norm = loader.norm(f"blk.{layer}.ffn_norm.weight")
+        self.mlp_norm = loader.norm(f"blk.{layer}.ffn_norm")
         self.mlp = LlamaMLP(loader, layer)
 
     def __call__(self, x: Memory, step: Step) -> None:
@@ -74,8 +74,8 @@ class LlamaBlock:
         self.mlp(step.norm(self.mlp_norm, x), step, to=x)
 
 
-def load_llama(gguf: GGUFFile, compute: ComputeConfig, team: ThreadTeam, stages: Stages) -> Decoder:
+def load_llama(loader: Loader) -> Decoder:
     """Build the model of a ``llama`` file."""
-    loader = Loader(gguf, llama_config(gguf), compute, team, stages)
+    assert loader.config.rope is not None
     rotary = loader.rotary_with_divisors(loader.config.rope)
-    return Decoder(loader, lambda layer: LlamaBlock(loader, layer, rotary), [rotary], team, stages)
+    return Decoder(loader, lambda layer: LlamaBlock(loader, layer, rotary), [rotary])

@@ -1,39 +1,51 @@
 """Builds the parts of a model from its file."""
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worker.compute_config import ComputeConfig
+from worker.dequant_cache import WeightMatrix, WeightUnit
 from worker.errors import GGUFError
 from worker.gguf import GGUFFile
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
-from .config import ModelConfig, RopeConfig
+from .config import ModelConfig
 from .embedding import Embedding
-from .linear import Linear
-from .norm import RMSNorm
+from .linear import Linear, PlannedLinear
+from .norm import LayerNorm, Norm, RMSNorm
 from .output_head import OutputHead
 from .projections import Projections, ProjectionWeights, make_projections
+from .rope_config import RopeConfig
 from .rotary import RotaryEmbedding
 from .weights import Weights
 
-_QKV, _ATTN_OUTPUT, _GATE_UP, _DOWN = range(4)  # matrices of a layer's unit, see Weights.layer
+Biases = Literal["no biases", "biases"]
+
+_OUTPUT_NORM = "output_norm"
+_POSITIONS = "position_embd.weight"
 _ROPE_DIVISORS = "rope_freqs.weight"
 
 
 class Loader:
     """Gives out a model's parts, each checked against the file.
 
+    Projections are planned first; the weights of all are packed, or given room, when the head is
+    asked for, which comes last.
+
     Attributes:
         config: hyperparameters.
-        projections: everything that multiplies by a weight matrix.
+        team: threads to compute with.
+        stages: stage records.
     """
 
     config: ModelConfig
-    projections: Projections
+    team: ThreadTeam
+    stages: Stages
 
     def __init__(
         self,
@@ -43,50 +55,100 @@ class Loader:
         team: ThreadTeam,
         stages: Stages,
     ) -> None:
-        """Check the projections and bring them into the form that is multiplied.
-
-        Raises:
-            GGUFError: a projection is missing or has the wrong shape.
-            EngineConfigError: the bounds of the cache are too small.
-        """
-        self.config = config
-        self._gguf = gguf
+        """Nothing is read yet."""
+        self.config, self.team, self.stages = config, team, stages
+        self._gguf, self._compute = gguf, compute
         self._weights = Weights(gguf, config)
-        layers = [self._weights.layer(layer) for layer in range(config.num_layers)]
-        head = self._weights.head(max(unit.n_bytes for unit in layers))
-        weights = ProjectionWeights(gguf, layers, head, compute, team, stages)
-        self.projections = make_projections(weights)
+        self._matrices: list[list[WeightMatrix]] = [[] for _ in range(config.num_layers)]
 
     def embedding(self) -> Embedding:
         """The token embedding."""
         return Embedding(self._gguf, self._weights.embedding(), self.config.embedding_scale)
 
-    def norm(self, name: str, size: int | None = None) -> RMSNorm:
-        """The norm of a weight [size], by default as wide as a token."""
-        weight = self._weights.vector(name, size or self.config.hidden_size)
-        return RMSNorm(weight, self.config.rms_norm_eps)
+    def position_embedding(self) -> Embedding:
+        """The embedding of positions, for models that learn one."""
+        c = self.config
+        name = self._weights.lookup_table(_POSITIONS, c.context_length, c.hidden_size)
+        return Embedding(self._gguf, name, 1.0)
 
-    def qkv(self, layer: int) -> Linear:
-        """Queries, keys and values in one projection."""
+    def norm(self, name: str, size: int | None = None) -> Norm:
+        """The norm of tensors ``name.weight`` and, of its kind, ``name.bias``.
+
+        Args:
+            name: of the tensors.
+            size: of the weight; by default as wide as a token.
+        """
+        return self._norm(name, size or self.config.hidden_size, 1.0)
+
+    def rms_norm(self, name: str, size: int | None = None) -> RMSNorm:
+        """The norm of a tensor ``name.weight`` [size], by default as wide as a token."""
+        weight = self._weights.vector(f"{name}.weight", size or self.config.hidden_size)
+        return RMSNorm(weight, self.config.norm_eps)
+
+    def qkv(self, layer: int, biases: Biases = "no biases") -> Linear:
+        """Queries, keys and values in one projection, as one tensor or three.
+
+        Biases may be there or not, of each.
+        """
         c = self.config
         sizes = [c.num_heads * c.head_dim] + [c.num_kv_heads * c.head_dim] * 2
-        names = [f"blk.{layer}.attn_{part}.bias" for part in "qkv"]
-        return self._linear(layer, _QKV, names, sizes)
+        names = [f"blk.{layer}.attn_{part}" for part in "qkv"]
+        fused = f"blk.{layer}.attn_qkv"
+        if self._weights.has(f"{fused}.weight"):
+            names, sizes = [fused], [sum(sizes)]
+        return self.linear(layer, names, sizes, c.hidden_size, biases)
 
-    def attention_output(self, layer: int) -> Linear:
+    def attention_output(self, layer: int, biases: Biases = "no biases") -> Linear:
         """Back from the heads to a token's values."""
-        names = [f"blk.{layer}.attn_output.bias"]
-        return self._linear(layer, _ATTN_OUTPUT, names, [self.config.hidden_size])
+        c = self.config
+        names = [f"blk.{layer}.attn_output"]
+        return self.linear(layer, names, [c.hidden_size], c.num_heads * c.head_dim, biases)
 
-    def gate_up(self, layer: int) -> Linear:
+    def gate_up(self, layer: int, biases: Biases = "no biases") -> Linear:
         """Gate and up of the feed-forward layer in one projection."""
-        names = [f"blk.{layer}.ffn_{part}.bias" for part in ("gate", "up")]
-        return self._linear(layer, _GATE_UP, names, [self.config.intermediate_size] * 2)
+        c = self.config
+        names = [f"blk.{layer}.ffn_{part}" for part in ("gate", "up")]
+        return self.linear(layer, names, [c.intermediate_size] * 2, c.hidden_size, biases)
 
-    def down(self, layer: int) -> Linear:
+    def fused_gate_up(self, layer: int) -> Linear:
+        """The same from one tensor, the gate above."""
+        c = self.config
+        name = f"blk.{layer}.ffn_up.weight"
+        matrix = self._weights.halved_matrix(name, c.intermediate_size, c.hidden_size)
+        return self._planned(layer, matrix, None)
+
+    def up(self, layer: int, biases: Biases = "no biases") -> Linear:
+        """Up of a feed-forward layer without a gate."""
+        c = self.config
+        names = [f"blk.{layer}.ffn_up"]
+        return self.linear(layer, names, [c.intermediate_size], c.hidden_size, biases)
+
+    def down(self, layer: int, biases: Biases = "no biases") -> Linear:
         """Back from the feed-forward layer to a token's values."""
-        names = [f"blk.{layer}.ffn_down.bias"]
-        return self._linear(layer, _DOWN, names, [self.config.hidden_size])
+        c = self.config
+        names = [f"blk.{layer}.ffn_down"]
+        return self.linear(layer, names, [c.hidden_size], c.intermediate_size, biases)
+
+    def linear(
+        self, layer: int, names: Sequence[str], sizes: Sequence[int], columns: int, biases: Biases
+    ) -> Linear:
+        """A projection of tensors [sizes[i], columns], stacked from top to bottom.
+
+        Args:
+            layer: that asks for it.
+            names: of the tensors, without ``.weight``.
+            sizes: rows of each.
+            columns: of all.
+            biases: whether there may be tensors ``name.bias``.
+
+        Raises:
+            GGUFError: a tensor is missing or has the wrong shape.
+        """
+        weights = [f"{name}.weight" for name in names]
+        bias = None
+        if biases == "biases":
+            bias = self._weights.biases([f"{name}.bias" for name in names], sizes)
+        return self._planned(layer, self._weights.matrix(weights, sizes, columns), bias)
 
     def rotary(self, rope: RopeConfig) -> RotaryEmbedding:
         """A rotary embedding without divisors."""
@@ -98,9 +160,30 @@ class Loader:
         _check_divisors(self._gguf, divisors)
         return RotaryEmbedding(rope, self.config.context_length, divisors)
 
+    @cached_property
+    def projections(self) -> Projections:
+        """All that was planned, in the form that is multiplied; nothing can be planned after.
+
+        Raises:
+            EngineConfigError: the bounds of the cache are too small.
+        """
+        layers = [
+            WeightUnit(f"layer {layer}", tuple(matrices))
+            for layer, matrices in enumerate(self._matrices)
+        ]
+        head = self._weights.head(max(unit.n_bytes for unit in layers))
+        weights = ProjectionWeights(self._gguf, layers, head, self._compute, self.team, self.stages)
+        return make_projections(weights)
+
     def head(self) -> OutputHead:
-        """Final norm and output head, which may be the embedding."""
-        norm = self.norm("output_norm.weight")
+        """Final norm and output head, which may be the embedding; asked for last.
+
+        The factor on logits is in the norm.
+
+        Raises:
+            EngineConfigError: the bounds of the cache are too small.
+        """
+        norm = self._norm(_OUTPUT_NORM, self.config.hidden_size, self.config.logit_scale)
         return OutputHead(norm, self.projections.head(), self.config)
 
     def finish(self) -> None:
@@ -111,10 +194,21 @@ class Loader:
         """
         self._weights.finish()
 
-    def _linear(
-        self, layer: int, matrix: int, biases: Sequence[str], sizes: Sequence[int]
+    def _norm(self, name: str, size: int, scale: float) -> Norm:
+        factor = np.float32(scale)
+        weight = self._weights.vector(f"{name}.weight", size) * factor
+        if self.config.norm == "rms":
+            return RMSNorm(weight, self.config.norm_eps)
+        bias = self._weights.vector(f"{name}.bias", size) * factor
+        return LayerNorm(weight, bias, self.config.norm_eps)
+
+    def _planned(
+        self, layer: int, matrix: WeightMatrix, bias: NDArray[np.float32] | None
     ) -> Linear:
-        return self.projections.linear(layer, matrix, self._weights.biases(biases, sizes))
+        assert "projections" not in self.__dict__, "a projection after all were made"
+        index = len(self._matrices[layer])
+        self._matrices[layer].append(matrix)
+        return PlannedLinear(matrix.shape[0], lambda: self.projections.linear(layer, index, bias))
 
 
 def _check_divisors(gguf: GGUFFile, divisors: NDArray[np.float32] | None) -> None:

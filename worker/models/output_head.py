@@ -11,7 +11,7 @@ from worker.kernels.soft_cap import soft_cap_task
 from .config import ModelConfig
 from .head_memory import HeadMemory
 from .linear import Linear
-from .norm import RMSNorm
+from .norm import Norm
 from .packed_head import PackedHead
 from .rows import Rows
 from .step import Step
@@ -22,7 +22,7 @@ class OutputHead:
     """Final norm and projection to the vocabulary, for the rows that need logits only."""
 
     def __init__(
-        self, norm: RMSNorm, weights: PackedHead | Sequence[Linear], config: ModelConfig
+        self, norm: Norm, weights: PackedHead | Sequence[Linear], config: ModelConfig
     ) -> None:
         """Keep the weights: packed in one piece, or slices one after the other."""
         self._norm = norm

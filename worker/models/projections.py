@@ -146,7 +146,8 @@ class PackedProjections:
         """The output head, see `Projections`."""
         name = self._head[0].matrices[0].sources[0].name
         if layout_of(self._gguf.tensors[name].qtype) is not None:
-            return PackedHead(self._part(name, 0))
+            whole = TensorRows(name, 0, self._gguf.tensors[name].shape[0])
+            return PackedHead(self._part(whole, 0))
         first = len(self._layers)
         units = [self._units[first + i] for i in range(len(self._head))]
         return _slices(self.cache, units, self._matmul)
@@ -155,16 +156,16 @@ class PackedProjections:
         parts, others, column = [], [], 0
         for source in matrix.sources:
             if layout_of(self._gguf.tensors[source.name].qtype) is not None:
-                parts.append(self._part(source.name, column))
+                parts.append(self._part(source, column))
             else:
                 others.append(self._other(layer, source, column, bias))
             column += source.last - source.first
         return PackedLinear(parts, others, column, bias)
 
-    def _part(self, name: str, column: int) -> PackedPart:
-        tensor = self._tensor(name)
+    def _part(self, source: TensorRows, column: int) -> PackedPart:
+        tensor = self._tensor(source.name).of_rows(source.first, source.last)
         layout = layout_of(tensor.qtype)
-        assert layout is not None, name
+        assert layout is not None, source
         if tensor.qtype.name not in self._tiles:
             self._tiles[tensor.qtype.name] = tile_table(tiles(tensor.qtype))
         return PackedPart(tensor, layout, self._tiles[tensor.qtype.name], column)
@@ -176,7 +177,7 @@ class PackedProjections:
     def _other(self, layer: int, source: TensorRows, column: int, bias: Bias) -> F32Linear:
         unit = self._units[layer]
         matrices = self.cache.units[unit].matrices
-        index = [matrix.sources[0].name for matrix in matrices].index(source.name)
+        index = [matrix.sources[0] for matrix in matrices].index(source)
         part = None if bias is None else bias[column : column + source.last - source.first]
         return F32Linear(self.cache, unit, index, self._matmul, part, column)
 

@@ -12,7 +12,9 @@ from worker.thread_team import ThreadTeam
 
 from .config import ModelConfig
 from .gemma3 import gemma3_config, load_gemma3
+from .key_reader import KeyReader
 from .llama import llama_config, load_llama
+from .loader import Loader
 from .model import Model
 
 
@@ -21,12 +23,12 @@ class Architecture:
     """How the files of an architecture are read.
 
     Attributes:
-        config: reads the hyperparameters.
-        load: builds the model.
+        config: reads the hyperparameters, from the keys given and from the file's tensors.
+        load: builds the model of a loader that has them.
     """
 
-    config: Callable[[GGUFFile], ModelConfig]
-    load: Callable[[GGUFFile, ComputeConfig, ThreadTeam, Stages], Model]
+    config: Callable[[GGUFFile, KeyReader], ModelConfig]
+    load: Callable[[Loader], Model]
 
 
 SUPPORTED_ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
@@ -44,7 +46,10 @@ def model_config(gguf: GGUFFile) -> ModelConfig:
         UnsupportedModelError: the architecture, or a variant of it, is not supported.
         GGUFError: a key is missing or cannot be right.
     """
-    return _architecture(gguf).config(gguf)
+    keys = KeyReader(gguf.metadata)
+    config = _architecture(gguf).config(gguf, keys)
+    keys.finish()
+    return config
 
 
 def load_model(
@@ -63,7 +68,8 @@ def load_model(
         GGUFError: a key or tensor is missing or cannot be right.
         EngineConfigError: the dequant cache's bounds are too small.
     """
-    return _architecture(gguf).load(gguf, compute, team, stages)
+    loader = Loader(gguf, model_config(gguf), compute, team, stages)
+    return _architecture(gguf).load(loader)
 
 
 def _architecture(gguf: GGUFFile) -> Architecture:

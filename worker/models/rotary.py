@@ -1,11 +1,14 @@
 """Rotary position embedding of one kind of layer: angles, tables and rotation."""
 
+from math import ceil, floor, log, pi
+
 import numpy as np
 from numpy.typing import NDArray
 
-from .config import RopeConfig
+from .rope_config import RopeConfig, YarnConfig
 
 _FIRST_LENGTH = 1024
+_NARROWEST = 0.001  # ramp of YaRN, in pairs
 
 
 class RotaryEmbedding:
@@ -62,14 +65,36 @@ class RotaryEmbedding:
         start = len(self.cos)
         positions = np.arange(start, length, dtype=np.float64)
         angles = np.outer(positions, self._frequencies).astype(np.float32).astype(np.float64)
-        self.cos = np.concatenate([self.cos, np.cos(angles).astype(np.float32)])
-        self.sin = np.concatenate([self.sin, np.sin(angles).astype(np.float32)])
+        magnitude = self._config.magnitude
+        cos, sin = magnitude * np.cos(angles), magnitude * np.sin(angles)
+        self.cos = np.concatenate([self.cos, cos.astype(np.float32)])
+        self.sin = np.concatenate([self.sin, sin.astype(np.float32)])
 
 
 def _frequencies(config: RopeConfig, divisors: NDArray[np.float32] | None) -> NDArray[np.float32]:
     """Angle per position of each pair: float32 [dimensions / 2]."""
     exponents = np.arange(0, config.dimensions, 2, dtype=np.float64) / config.dimensions
-    frequencies = config.base**-exponents / config.factor
+    unscaled = config.base**-exponents
+    frequencies = unscaled / config.factor
+    if config.yarn is not None:
+        kept = _kept_share(config, config.yarn)
+        frequencies = frequencies * (1 - kept) + unscaled * kept
     if divisors is not None:
         frequencies /= divisors
     return frequencies.astype(np.float32)
+
+
+def _kept_share(config: RopeConfig, yarn: YarnConfig) -> NDArray[np.float64]:
+    """How much of its wavelength each pair keeps under YaRN: float64 [dimensions / 2]."""
+
+    def pair_that_turns(times: float) -> float:
+        """The pair that turns so often within the original length, between two pairs."""
+        wavelengths = log(yarn.original_length / (times * 2 * pi))
+        return config.dimensions * wavelengths / (2 * log(config.base))
+
+    last = config.dimensions - 1
+    low = max(0, floor(pair_that_turns(yarn.fast)))
+    high = min(last, ceil(pair_that_turns(yarn.slow)))
+    pairs = np.arange(config.dimensions // 2, dtype=np.float64)
+    stretched = np.clip((pairs - low) / max(_NARROWEST, high - low), 0, 1)
+    return (1 - stretched) * yarn.share

@@ -14,7 +14,14 @@ from worker.kernels.attention_arguments import (
     attention_arguments,
     attention_scratch,
 )
-from worker.kernels.gated_activation import Activation, activation_task, factors
+from worker.kernels.gated_activation import (
+    Activation,
+    activation_task,
+    factors,
+    gated_activation_task,
+)
+from worker.kernels.head_norm_task import head_norm_task
+from worker.kernels.layer_norm_task import layer_norm_task
 from worker.kernels.native import Native, address_of, real_word
 from worker.kernels.norm_task import add_task, norm_task, quantize_task
 from worker.kernels.rotate_and_write import rotate_and_write_arguments, rotate_and_write_task
@@ -38,7 +45,7 @@ from .batch_memory import (
 )
 from .embedding import Embedding
 from .linear import Linear
-from .norm import RMSNorm
+from .norm import LayerNorm, Norm, RMSNorm
 from .rotary import RotaryEmbedding
 from .rows import Rows, RowSet
 from .workspace import Memory, Workspace
@@ -104,11 +111,11 @@ class Step:
 
     # The words.
 
-    def norm(self, norm: RMSNorm, x: Memory) -> Rows:
+    def norm(self, norm: Norm, x: Memory) -> Rows:
         """Normalise the tokens' values; x is left as it is."""
         return self._normed("norm", norm, x, self.tokens, 0)
 
-    def norm_of_logit_rows(self, norm: RMSNorm, x: Memory) -> Rows:
+    def norm_of_logit_rows(self, norm: Norm, x: Memory) -> Rows:
         """Normalise the values of those tokens that get logits."""
         return self._normed("last", norm, x, self.logit_rows, address_of(self.memory.logit_rows))
 
@@ -130,20 +137,51 @@ class Step:
             linear.record_gated(self, "ffn_gate_up", x, records, activation)
             return Rows(width, self.tokens, floats=_no_floats, records=lambda: records)
         gate_up = self.project("ffn_gate_up", linear, x)
-        return self._rows("gated", width, lambda out: self._activate(gate_up, out, activation))
+        return self._rows(
+            "gated",
+            width,
+            lambda out: self._activate(gated_activation_task, gate_up, out, activation),
+        )
 
-    def add(self, x: Memory, y: Memory, norm: RMSNorm | None = None) -> None:
-        """Add y to x; with a norm, y is normalised in place before."""
+    def activate(self, x: Memory, activation: Activation) -> Rows:
+        """Give activation(x)."""
+        return self._rows(
+            "activated", x.width, lambda out: self._activate(activation_task, x, out, activation)
+        )
+
+    def add(self, x: Memory, y: Memory, norm: RMSNorm | None = None, scale: float = 1.0) -> None:
+        """Add scale * y to x; with a norm, y is normalised in place before."""
         weight = 0 if norm is None else address_of(norm.weight)
-        eps = real_word(0.0 if norm is None else norm.eps)
-        words = (x.address, x.stride, y.address, y.stride, x.width, weight, eps)
+        numbers = (0.0 if norm is None else norm.eps), scale
+        places = (x.address, x.stride, y.address, y.stride, x.width, weight)
+        words = (*places, *map(real_word, numbers))
         self.by_rows("norm", add_task, words, self.tokens)
+
+    def normalize_heads(self, norm: Norm, x: Memory, column: int, heads: int) -> None:
+        """Normalise heads in place.
+
+        Args:
+            norm: over `width` values; one for all heads, or a weight for each.
+            x: float32 rows.
+            column: where the first head of a row begins.
+            heads: how many lie side by side from there on.
+        """
+        *each, width = norm.weight.shape
+        assert each in ([], [heads]), (norm.weight.shape, heads)
+        assert column + heads * width <= x.width, (column, heads, width, x.width)
+        assert isinstance(norm, RMSNorm) or norm.bias is None, "heads have norms without bias"
+        words = (
+            *(x.address + 4 * column, x.stride, heads, width),
+            *(address_of(norm.weight), 4 * width if each else 0),
+            *(int(isinstance(norm, LayerNorm)), real_word(norm.eps)),
+        )
+        self.by_rows("norm", head_norm_task, words, self.tokens)
 
     def rotate_and_write(
         self,
         layer: int,
         qkv: Memory,
-        rotary: RotaryEmbedding,
+        rotary: RotaryEmbedding | None,
         heads: int,
         query_norm: RMSNorm | None = None,
         key_norm: RMSNorm | None = None,
@@ -153,7 +191,7 @@ class Step:
         Args:
             layer: index of the layer.
             qkv: float32 rows: query heads, key heads, value heads.
-            rotary: the layer's rotary embedding.
+            rotary: the layer's rotary embedding; None for no rotation.
             heads: query heads.
             query_norm: normalises each query head before; None for no norm.
             key_norm: the same for key heads.
@@ -166,12 +204,12 @@ class Step:
             self._kv.keys[group][index],
             self._kv.values[group][index],
             heads=heads,
-            angles=rotary.angles,
-            distance=rotary.distance,
+            angles=0 if rotary is None else rotary.angles,
+            distance=1 if rotary is None else rotary.distance,
             query_norm=None if query_norm is None else query_norm.weight,
             key_norm=None if key_norm is None else key_norm.weight,
             eps=0.0 if query_norm is None else query_norm.eps,
-            tables_word=self._tables_word(rotary),
+            tables_word=0 if rotary is None else self._tables_word(rotary),
             tokens_word=TOKENS,
             tokens_an_item_word=TOKENS_AN_ITEM,
         )
@@ -223,6 +261,16 @@ class Step:
         self.program.add_call("embedding", look_up)
         return x
 
+    def add_positions(self, x: Memory, embedding: Embedding) -> None:
+        """Add the embeddings of the tokens' positions to x."""
+        found = self.floats("positions", embedding.width)
+
+        def add() -> None:
+            tokens = self.count(self.tokens)
+            x.array[:tokens] += embedding(self.memory.positions[:tokens], found.array[:tokens])
+
+        self.program.add_call("embedding", add)
+
     def point_at_tables(self) -> None:
         """Write into the header where the tables of the rotary embeddings are now."""
         for i, rotary in enumerate(self._rotaries):
@@ -251,21 +299,22 @@ class Step:
 
         return Rows(width, self.tokens, floats=lambda: out, records=records)
 
-    def _activate(self, gate_up: Memory, out: Memory, activation: Activation) -> None:
+    def _activate(self, task: Native, x: Memory, out: Memory, activation: Activation) -> None:
         linear, cubic = map(real_word, factors(activation))
-        words = (gate_up.address, gate_up.stride, out.address, out.stride, out.width)
-        self.by_rows("activation", activation_task, (*words, linear, cubic), self.tokens)
+        words = (x.address, x.stride, out.address, out.stride, out.width)
+        self.by_rows("activation", task, (*words, linear, cubic), self.tokens)
 
-    def _normed(self, name: str, norm: RMSNorm, x: Memory, rows: RowSet, index: int) -> Rows:
+    def _normed(self, name: str, norm: Norm, x: Memory, rows: RowSet, index: int) -> Rows:
         out, width = self.floats(name, x.width, rows), x.width
 
         def record(records: Memory | None) -> None:
             place = (0, 0) if records is None else (records.address, records.stride)
+            task = norm_task if isinstance(norm, RMSNorm) else layer_norm_task
             words = (
-                *(x.address, x.stride, index, address_of(norm.weight), width),
+                *(x.address, x.stride, index, *_norm_words(norm), width),
                 *(real_word(norm.eps), out.address, out.stride, *place),
             )
-            self.by_rows("norm", norm_task, words, rows)
+            self.by_rows("norm", task, words, rows)
 
         def floats() -> Memory:
             record(None)
@@ -277,6 +326,13 @@ class Step:
             return made
 
         return Rows(width, rows, floats=floats, records=records)
+
+
+def _norm_words(norm: Norm) -> tuple[int, ...]:
+    """Where a norm's weight is, and its bias if its kind has one."""
+    if isinstance(norm, RMSNorm):
+        return (address_of(norm.weight),)
+    return address_of(norm.weight), 0 if norm.bias is None else address_of(norm.bias)
 
 
 def _no_floats() -> Memory:

@@ -6,6 +6,7 @@ would mean another computation than the one the file was made for.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,13 @@ from numpy.typing import NDArray
 from worker.dequant_cache import TensorRows, WeightMatrix, WeightUnit
 from worker.errors import UnsupportedModelError
 from worker.gguf import GGUFFile, dequantize
+from worker.gguf.wording import shown
 
 from .config import EMBEDDING, OUTPUT, ModelConfig
 
 # Tensors that old converters wrote and no engine reads: the angles follow from the metadata.
 _REDUNDANT = ("attn_rot_embd.weight", "attn.rot_embd.weight")
-_HEAD_ROWS = 16  # slices of the output head are multiples of this
+_SLICE_ROWS = 16  # slices of a tensor begin at multiples of this
 
 
 class Weights:
@@ -37,17 +39,21 @@ class Weights:
         self.config = config
         self._used: set[str] = set()
 
+    def has(self, name: str) -> bool:
+        """Whether the file has a tensor of this name."""
+        return name in self.gguf.tensors
+
     def vector(self, name: str, size: int) -> NDArray[np.float32]:
         """A tensor of one dimension as float32 [size], for good."""
-        info = self.gguf.tensor(name, (size,))
-        self._used.add(name)
-        values = np.empty(size, np.float32)
-        dequantize(self.gguf.raw(name), info.qtype, values.reshape(1, size))
-        return values
+        return self._values(name, (size,)).reshape(size)
 
     def optional_vector(self, name: str, size: int) -> NDArray[np.float32] | None:
         """The same, None when the file has no such tensor."""
-        return self.vector(name, size) if name in self.gguf.tensors else None
+        return self.vector(name, size) if self.has(name) else None
+
+    def vectors(self, name: str, count: int, size: int) -> NDArray[np.float32]:
+        """A tensor of two dimensions as float32 [count, size], for good."""
+        return self._values(name, (count, size)).reshape(count, size)
 
     def biases(self, names: Sequence[str], sizes: Sequence[int]) -> NDArray[np.float32] | None:
         """Biases of stacked projections, zeros where one has none; None when none has."""
@@ -64,32 +70,26 @@ class Weights:
     def matrix(self, names: Sequence[str], rows: Sequence[int], columns: int) -> WeightMatrix:
         """Tensors [rows[i], columns] stacked from top to bottom."""
         for name, count in zip(names, rows, strict=True):
-            self.gguf.tensor(name, (count, columns))
-            self._used.add(name)
+            self.lookup_table(name, count, columns)
         sources = [TensorRows(name, 0, count) for name, count in zip(names, rows, strict=True)]
         return WeightMatrix(tuple(sources), columns)
 
-    def layer(self, layer: int) -> WeightUnit:
-        """The projections of a layer: QKV, attention output, gate and up, down."""
-        c, prefix = self.config, f"blk.{layer}"
-        heads, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-        qkv = [f"{prefix}.attn_{part}.weight" for part in "qkv"]
-        gate_up = [f"{prefix}.ffn_{part}.weight" for part in ("gate", "up")]
-        return WeightUnit(
-            f"layer {layer}",
-            (
-                self.matrix(qkv, (heads, kv, kv), c.hidden_size),
-                self.matrix([f"{prefix}.attn_output.weight"], (c.hidden_size,), heads),
-                self.matrix(gate_up, (c.intermediate_size,) * 2, c.hidden_size),
-                self.matrix([f"{prefix}.ffn_down.weight"], (c.hidden_size,), c.intermediate_size),
-            ),
-        )
+    def halved_matrix(self, name: str, rows: int, columns: int) -> WeightMatrix:
+        """A tensor [2 * rows, columns] as its two halves, where it can be cut between them."""
+        self.lookup_table(name, 2 * rows, columns)
+        cuts = [0, rows, 2 * rows] if rows % _SLICE_ROWS == 0 else [0, 2 * rows]
+        sources = [TensorRows(name, a, b) for a, b in pairwise(cuts)]
+        return WeightMatrix(tuple(sources), columns)
+
+    def lookup_table(self, name: str, rows: int, columns: int) -> str:
+        """A tensor [rows, columns] that stays in the file; gives its name."""
+        self.gguf.tensor(name, (rows, columns))
+        self._used.add(name)
+        return name
 
     def embedding(self) -> str:
         """Name of the embedding, its shape checked."""
-        self.gguf.tensor(EMBEDDING, (self.config.vocab_size, self.config.hidden_size))
-        self._used.add(EMBEDDING)
-        return EMBEDDING
+        return self.lookup_table(EMBEDDING, self.config.vocab_size, self.config.hidden_size)
 
     def head(self, layer_bytes: int) -> list[WeightUnit]:
         """The output head (the embedding itself if the file has no other), cut by rows.
@@ -103,7 +103,7 @@ class Weights:
         self.matrix([name], [total], columns)
         count = max(1, round(total * columns * 4 / layer_bytes))
         rows = -(-total // count)
-        rows = -(-rows // _HEAD_ROWS) * _HEAD_ROWS
+        rows = -(-rows // _SLICE_ROWS) * _SLICE_ROWS
         slices = [
             TensorRows(name, first, min(first + rows, total)) for first in range(0, total, rows)
         ]
@@ -125,7 +125,15 @@ class Weights:
         ]
         if left:
             raise UnsupportedModelError(
-                f"{self.gguf.path}: tensor {left[0]} ({len(left)} in all) has no place in "
+                f"{self.gguf.path}: tensor {shown(left[0])} ({len(left)} in all) has no place in "
                 f"architecture {self.config.architecture} as tokenmill computes it; leaving it out "
                 "would change the results: take a model without it"
             )
+
+    def _values(self, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """A tensor as float32 [rows, columns]."""
+        info = self.gguf.tensor(name, shape)
+        self._used.add(name)
+        values = np.empty((info.rows, info.shape[-1]), np.float32)
+        dequantize(self.gguf.raw(name), info.qtype, values)
+        return values

@@ -39,7 +39,7 @@ from worker.kernels.scratch import make_scratch
 from worker.kernels.soft_cap import soft_cap
 from worker.kernels.tile import tiles
 from worker.kernels.vector import exp8, load8, store8
-from worker.models.config import RopeConfig
+from worker.models.rope_config import RopeConfig
 from worker.models.rotary import RotaryEmbedding
 from worker.thread_team import ThreadTeam
 

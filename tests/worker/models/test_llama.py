@@ -19,7 +19,8 @@ FEATURES = {
     "linear scaling, type left out": ({"rope.scaling.factor": 4.0}, {"factor": 4.0}),
     "linear scaling, older key": ({"rope.scale_linear": 2.0}, {"factor": 2.0}),
     "scaling switched off": ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, {}),
-    "sliding window, as in llama.cpp": ({"attention.sliding_window": 5}, {}),
+    "sliding window": ({"attention.sliding_window": 5}, {"window": 5}),
+    "sliding window, unused": ({"attention.sliding_window": 0}, {}),
     "sizes given layer by layer": (
         {
             "attention.head_count": [tiny_llama.HEADS] * 2,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from worker.models import rotary as module
-from worker.models.config import RopeConfig
+from worker.models.rope_config import RopeConfig
 from worker.models.rotary import RotaryEmbedding
 
 

@@ -1,0 +1,102 @@
+"""Layer normalisation (Ba et al., 2016): the root mean square norm about the mean."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .flat import flat
+from .jit import kernel
+from .rms_norm import normalize_row
+from .vector import add8, load8, load_part, splat8, store8, store_part, sum8
+
+
+def layer_norm(
+    x: NDArray[np.float32],
+    weight: NDArray[np.float32],
+    bias: NDArray[np.float32] | None,
+    out: NDArray[np.float32],
+    eps: float,
+) -> None:
+    """Take off each row's mean, divide by its deviation, multiply by `weight` and add `bias`.
+
+    A row whose squares overflow becomes NaN.
+
+    Args:
+        x: [rows, width] float32, C-contiguous.
+        weight: [width] float32.
+        bias: [width] float32; None for none.
+        out: [rows, width] float32, C-contiguous; may be x.
+        eps: added to the variance.
+    """
+    assert out.shape == x.shape, (out.shape, x.shape)
+    assert weight.shape == x.shape[1:], (weight.shape, x.shape)
+    assert bias is None or bias.shape == weight.shape, (bias.shape, weight.shape)
+    shift = np.empty(0, np.float32) if bias is None else bias
+    _layer_norm(flat(x), weight, shift, flat(out), np.float32(eps))
+
+
+@kernel
+def _layer_norm(
+    x: NDArray[np.float32],
+    weight: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    out: NDArray[np.float32],
+    eps: np.float32,
+) -> None:
+    """Shapes: x and out [rows * width], weight [width], bias [width] or [0]."""
+    width = weight.size
+    for start in range(0, x.size, width):
+        row = out[start : start + width]
+        layer_normalize_row(x[start : start + width], weight, bias, row, eps)
+
+
+@kernel
+def layer_normalize_row(
+    x: NDArray[np.float32],
+    weight: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    out: NDArray[np.float32],
+    eps: np.float32,
+) -> None:
+    """Normalise one vector; shapes: x, weight and out [width], bias [width] or [0] for none."""
+    mean = _sum(x) / np.float32(x.size)
+    _add(x, np.float32(-mean), out)
+    normalize_row(out, weight, out, eps)
+    if bias.size != 0:
+        _add_vector(out, bias)
+
+
+@kernel
+def _sum(x: NDArray[np.float32]) -> Any:
+    """Sum of x in eight partial sums folded by one tree."""
+    total = splat8(np.float32(0.0))
+    whole = x.size // 8 * 8
+    for i in range(0, whole, 8):
+        total = add8(total, load8(x, i))
+    if whole < x.size:
+        total = add8(total, load_part(x, whole, x.size - whole))
+    return sum8(total)
+
+
+@kernel
+def _add(x: NDArray[np.float32], number: np.float32, out: NDArray[np.float32]) -> None:
+    """Write x + number to out."""
+    numbers = splat8(number)
+    whole = x.size // 8 * 8
+    for i in range(0, whole, 8):
+        store8(out, i, add8(load8(x, i), numbers))
+    if whole < x.size:
+        rest = x.size - whole
+        store_part(out, whole, rest, add8(load_part(x, whole, rest), numbers))
+
+
+@kernel
+def _add_vector(x: NDArray[np.float32], y: NDArray[np.float32]) -> None:
+    """Add y to x in place."""
+    whole = x.size // 8 * 8
+    for i in range(0, whole, 8):
+        store8(x, i, add8(load8(x, i), load8(y, i)))
+    if whole < x.size:
+        rest = x.size - whole
+        store_part(x, whole, rest, add8(load_part(x, whole, rest), load_part(y, whole, rest)))
