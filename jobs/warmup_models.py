@@ -1,8 +1,9 @@
 """Small model files of zeros: together they need every kernel there is."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from gguf import GGUFWriter, TokenType
@@ -13,19 +14,52 @@ from worker.kernels.attention_tiles import MOST_ROWS
 from worker.models.registry import SUPPORTED_ARCHITECTURES
 
 _COLUMNS = 256  # a quant block of every type
+_CONTEXT = 256
 _F32, _Q8_0 = GGMLQuantizationType.F32, GGMLQuantizationType.Q8_0
 _SPECIAL = {"<unk>": TokenType.UNKNOWN, "<s>": TokenType.CONTROL, "</s>": TokenType.CONTROL}
 _TOKENS = [*_SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256))]
 
-# What an architecture's file has besides that of llama.
-_KEYS: Mapping[str, Mapping[str, int | float]] = {
-    "gemma3": {"attention.sliding_window": 64, "final_logit_softcapping": 30.0},
-}
-_NORMS: Mapping[str, Sequence[str]] = {
-    "gemma3": ("post_attention_norm", "post_ffw_norm"),
-}
-_HEAD_NORMS: Mapping[str, Sequence[str]] = {
-    "gemma3": ("attn_q_norm", "attn_k_norm"),
+_BEFORE = ("attn_norm", "ffn_norm")
+_AFTER = ("post_attention_norm", "post_ffw_norm")
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """How the files of an architecture look.
+
+    Attributes:
+        keys: its own.
+        norms: of a layer, as wide as a token.
+        norm_of_heads: shape of the norms of queries and of keys, from the number of heads and their
+            width; None for none.
+        is_centred: norms are about the mean, and have biases.
+        matrices: of the feed-forward layer, and rows of each in units of its width.
+        qkv: "three" tensors or "one".
+        positions: whether an embedding of positions is learned.
+    """
+
+    keys: Mapping[str, int | float] = field(default_factory=dict)
+    norms: Sequence[str] = _BEFORE
+    norm_of_heads: Callable[[int, int], tuple[int, ...]] | None = None
+    is_centred: bool = False
+    matrices: Mapping[str, int] = field(
+        default_factory=lambda: {"ffn_gate": 1, "ffn_up": 1, "ffn_down": 1}
+    )
+    qkv: Literal["three", "one"] = "three"
+    positions: bool = False
+
+
+_UNGATED = {"ffn_up": 1, "ffn_down": 1}
+_FAMILIES: Mapping[str, _Family] = {
+    "gemma3": _Family(
+        keys={"attention.sliding_window": 64, "final_logit_softcapping": 30.0},
+        norms=_BEFORE + _AFTER,
+        norm_of_heads=lambda _, width: (width,),
+    ),
+    "gpt2": _Family(is_centred=True, matrices=_UNGATED, qkv="one", positions=True),
+    "llama": _Family(),
+    "stablelm": _Family(is_centred=True, norm_of_heads=lambda heads, width: (heads, width)),
+    "starcoder2": _Family(is_centred=True, matrices=_UNGATED),
 }
 
 
@@ -48,24 +82,35 @@ class _Model:
     head_dim: int = 64
 
     @property
-    def norms(self) -> Mapping[str, int]:
-        """Name and size of each norm's weight."""
-        names = ("attn_norm", "ffn_norm", *_NORMS.get(self.architecture, ()))
-        layer = dict.fromkeys(names, _COLUMNS)
-        layer |= dict.fromkeys(_HEAD_NORMS.get(self.architecture, ()), self.head_dim)
-        return {"output_norm": _COLUMNS, **{f"blk.0.{name}": n for name, n in layer.items()}}
+    def family(self) -> _Family:
+        """How its file looks."""
+        return _FAMILIES[self.architecture]
+
+    @property
+    def floats(self) -> Mapping[str, tuple[int, ...]]:
+        """Name and shape of each tensor that stays in floats."""
+        family = self.family
+        norms = ["output_norm", *(f"blk.0.{name}" for name in family.norms)]
+        kinds = ("weight", "bias") if family.is_centred else ("weight",)
+        found: dict[str, tuple[int, ...]] = {f"{n}.{k}": (_COLUMNS,) for n in norms for k in kinds}
+        if family.norm_of_heads is not None:
+            for part, heads in (("q", self.heads), ("k", self.kv_heads)):
+                shape = family.norm_of_heads(heads, self.head_dim)
+                found[f"blk.0.attn_{part}_norm.weight"] = shape
+        if family.positions:
+            found["position_embd.weight"] = (_CONTEXT, _COLUMNS)
+        return found
 
     @property
     def matrices(self) -> Mapping[str, tuple[int, int]]:
         """Name, rows and columns of each matrix."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        layer = {
-            "attn_q": (queries, _COLUMNS),
-            "attn_k": (keys, _COLUMNS),
-            "attn_v": (keys, _COLUMNS),
-            "attn_output": (_COLUMNS, queries),
-            **dict.fromkeys(("ffn_gate", "ffn_up", "ffn_down"), (_COLUMNS, _COLUMNS)),
-        }
+        qkv = {"attn_q": queries, "attn_k": keys, "attn_v": keys}
+        if self.family.qkv == "one":
+            qkv = {"attn_qkv": sum(qkv.values())}
+        ffn = {name: rows * _COLUMNS for name, rows in self.family.matrices.items()}
+        layer = {name: (rows, _COLUMNS) for name, rows in (qkv | ffn).items()}
+        layer["attn_output"] = (_COLUMNS, queries)
         tokens = dict.fromkeys(("token_embd", "output"), (len(_TOKENS), _COLUMNS))
         return {**tokens, **{f"blk.0.{name}": shape for name, shape in layer.items()}}
 
@@ -86,8 +131,8 @@ def write_warmup_models(folder: Path) -> Iterator[Path]:
 def _write(path: Path, model: _Model) -> None:
     writer = GGUFWriter(path, model.architecture)
     _add_keys(writer, model)
-    for name, size in model.norms.items():
-        writer.add_tensor(f"{name}.weight", np.ones(size, np.float32))
+    for name, shape in model.floats.items():
+        writer.add_tensor(name, np.ones(shape, np.float32))
     for name, (rows, columns) in model.matrices.items():
         if model.qtype == _F32:
             writer.add_tensor(f"{name}.weight", np.zeros((rows, columns), np.float32))
@@ -102,15 +147,18 @@ def _write(path: Path, model: _Model) -> None:
 
 def _add_keys(writer: GGUFWriter, model: _Model) -> None:
     writer.add_block_count(1)
-    writer.add_context_length(256)
+    writer.add_context_length(_CONTEXT)
     writer.add_embedding_length(_COLUMNS)
     writer.add_feed_forward_length(_COLUMNS)
     writer.add_head_count(model.heads)
     writer.add_head_count_kv(model.kv_heads)
     writer.add_key_length(model.head_dim)
     writer.add_value_length(model.head_dim)
-    writer.add_layer_norm_rms_eps(1e-5)
-    for key, value in _KEYS.get(model.architecture, {}).items():
+    if model.family.is_centred:
+        writer.add_layer_norm_eps(1e-5)
+    else:
+        writer.add_layer_norm_rms_eps(1e-5)
+    for key, value in model.family.keys.items():
         if isinstance(value, int):
             writer.add_uint32(f"{model.architecture}.{key}", value)
         else:

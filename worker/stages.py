@@ -22,6 +22,7 @@ STAGE_NAMES = (
     "quantise",
     "attn_output",
     "ffn_gate_up",
+    "ffn_up",
     "activation",
     "ffn_down",
     "lm_head",

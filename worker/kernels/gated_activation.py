@@ -80,7 +80,7 @@ def _gate(g: Any, linear: np.float32, cubic: np.float32) -> Any:
     return div8(g, add8(splat8(np.float32(1.0)), exp8(mul8(g, slope))))
 
 
-def activation(x: NDArray[np.float32], out: NDArray[np.float32], activation: Activation) -> None:
+def activate(x: NDArray[np.float32], out: NDArray[np.float32], activation: Activation) -> None:
     """Apply the activation to x; float32, C-contiguous, of one shape; out may be x."""
     assert out.shape == x.shape, (out.shape, x.shape)
     activated(flat(x), flat(out), *factors(activation))

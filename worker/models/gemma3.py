@@ -124,9 +124,7 @@ class Gemma3Block:
 def load_gemma3(loader: Loader) -> Decoder:
     """Build the model of a ``gemma3`` file."""
     config = loader.config
-    assert config.rope is not None
-    assert config.local_rope is not None
-    full, local = loader.rotary(config.rope), loader.rotary(config.local_rope)
+    full, local = loader.rotary(), loader.rotary(config.local_rope)
 
     def make_block(layer: int) -> Gemma3Block:
         return Gemma3Block(loader, layer, full if config.windows[layer] is None else local)

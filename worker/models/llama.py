@@ -76,6 +76,5 @@ class LlamaBlock:
 
 def load_llama(loader: Loader) -> Decoder:
     """Build the model of a ``llama`` file."""
-    assert loader.config.rope is not None
-    rotary = loader.rotary_with_divisors(loader.config.rope)
+    rotary = loader.rotary_with_divisors()
     return Decoder(loader, lambda layer: LlamaBlock(loader, layer, rotary), [rotary])

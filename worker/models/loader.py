@@ -80,6 +80,23 @@ class Loader:
         """
         return self._norm(name, size or self.config.hidden_size, 1.0)
 
+    def optional_norm(self, name: str) -> Norm | None:
+        """The norm of a token's values; None when the file has no such tensor."""
+        return self.norm(name) if self._weights.has(f"{name}.weight") else None
+
+    def optional_norm_by_head(self, name: str, heads: int) -> Norm | None:
+        """The norm of each head with weights [heads, head_dim] of its own, without biases.
+
+        None when the file has no such tensor.
+        """
+        if not self._weights.has(f"{name}.weight"):
+            return None
+        c = self.config
+        weight = self._weights.vectors(f"{name}.weight", heads, c.head_dim)
+        if c.norm == "rms":
+            return RMSNorm(weight, c.norm_eps)
+        return LayerNorm(weight, None, c.norm_eps)
+
     def rms_norm(self, name: str, size: int | None = None) -> RMSNorm:
         """The norm of a tensor ``name.weight`` [size], by default as wide as a token."""
         weight = self._weights.vector(f"{name}.weight", size or self.config.hidden_size)
@@ -150,12 +167,13 @@ class Loader:
             bias = self._weights.biases([f"{name}.bias" for name in names], sizes)
         return self._planned(layer, self._weights.matrix(weights, sizes, columns), bias)
 
-    def rotary(self, rope: RopeConfig) -> RotaryEmbedding:
-        """A rotary embedding without divisors."""
-        return RotaryEmbedding(rope, self.config.context_length)
+    def rotary(self, rope: RopeConfig | None = None) -> RotaryEmbedding:
+        """A rotary embedding without divisors; by default that of layers with full attention."""
+        return RotaryEmbedding(rope or self._rope, self.config.context_length)
 
-    def rotary_with_divisors(self, rope: RopeConfig) -> RotaryEmbedding:
-        """A rotary embedding whose frequencies the file may divide (Llama 3.1)."""
+    def rotary_with_divisors(self) -> RotaryEmbedding:
+        """The same whose frequencies the file may divide (Llama 3.1)."""
+        rope = self._rope
         divisors = self._weights.optional_vector(_ROPE_DIVISORS, rope.dimensions // 2)
         _check_divisors(self._gguf, divisors)
         return RotaryEmbedding(rope, self.config.context_length, divisors)
@@ -193,6 +211,11 @@ class Loader:
             UnsupportedModelError: naming a tensor that was not.
         """
         self._weights.finish()
+
+    @property
+    def _rope(self) -> RopeConfig:
+        assert self.config.rope is not None, f"{self.config.architecture} rotates nothing"
+        return self.config.rope
 
     def _norm(self, name: str, size: int, scale: float) -> Norm:
         factor = np.float32(scale)

@@ -12,10 +12,13 @@ from worker.thread_team import ThreadTeam
 
 from .config import ModelConfig
 from .gemma3 import gemma3_config, load_gemma3
+from .gpt2 import gpt2_config, load_gpt2
 from .key_reader import KeyReader
 from .llama import llama_config, load_llama
 from .loader import Loader
 from .model import Model
+from .stablelm import load_stablelm, stablelm_config
+from .starcoder2 import load_starcoder2, starcoder2_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,10 @@ class Architecture:
 SUPPORTED_ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
         "gemma3": Architecture(gemma3_config, load_gemma3),
+        "gpt2": Architecture(gpt2_config, load_gpt2),
         "llama": Architecture(llama_config, load_llama),
+        "stablelm": Architecture(stablelm_config, load_stablelm),
+        "starcoder2": Architecture(starcoder2_config, load_starcoder2),
     }
 )
 

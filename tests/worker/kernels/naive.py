@@ -9,6 +9,13 @@ def rms_norm(x, weight, eps):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
 
 
+def layer_norm(x, weight, bias, eps):
+    """Divide what x [..., width] differs from its mean by its deviation, times weight plus bias."""
+    x = x.astype(np.float64)
+    x = x - x.mean(-1, keepdims=True)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight + bias
+
+
 def rope(head, angles, layout):
     """One head [dim], its leading 2 * len(angles) values rotated pair by pair."""
     out = head.astype(np.float64)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.worker.kernels import naive
-from worker.kernels.gated_activation import gated_activation
+from worker.kernels.gated_activation import activate, gated_activation
 
 
 @pytest.mark.parametrize("width", [1, 8, 13, 96])
@@ -28,3 +28,13 @@ def test_extreme_gates_are_finite_and_nan_stays(name):
     gated_activation(gate_up, out, name)
     expected = np.array([0, 0, 0, 90, 1000, np.nan, 5e-31, -5e-31], np.float32)
     np.testing.assert_allclose(expected, out[0], rtol=1e-6, atol=1e-37)
+
+
+@pytest.mark.parametrize("width", [1, 8, 13, 96])
+@pytest.mark.parametrize(("name", "twin"), [("silu", naive.silu), ("gelu_tanh", naive.gelu_tanh)])
+def test_an_activation_without_a_gate_equals_the_naive_one(name, twin, width):
+    """In place as well."""
+    x = np.random.default_rng(width).uniform(-12, 12, (7, width)).astype(np.float32)
+    expected = twin(x)
+    activate(x, x, name)
+    np.testing.assert_allclose(expected, x, rtol=2e-6, atol=2e-6)

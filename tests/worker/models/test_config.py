@@ -228,9 +228,9 @@ def test_gemma3_windows_layer_by_layer(tmp_path):
 def test_an_unknown_architecture_lists_the_supported(tmp_path):
     """The cause is named, and nothing is said of damage."""
     path = _file(tmp_path, architecture="llama9")
-    with pytest.raises(UnsupportedModelError, match=r"'llama9'.*supported: gemma3, llama"):
+    supported = ", ".join(sorted(SUPPORTED_ARCHITECTURES))
+    with pytest.raises(UnsupportedModelError, match=f"'llama9'.*supported: {supported}$"):
         model_config(GGUFFile.open(path))
-    assert {"gemma3", "llama"} == set(SUPPORTED_ARCHITECTURES)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_an_unknown_architecture_lists_the_supported(tmp_path):
         ("139-more-tokens-than-rows", GGUFError, ["token_embd.weight", "304", "300"]),
         ("145-embedding-transposed", GGUFError, ["token_embd.weight", "[300, 64]", "[64, 300]"]),
         ("147-block-count-huge", GGUFError, ["block_count", "blk.2."]),
-        ("151-architecture-unknown", UnsupportedModelError, ["llama9", "gemma3, llama"]),
+        ("151-architecture-unknown", UnsupportedModelError, ["llama9", "llama"]),
     ],
 )
 def test_trouble_cases(case, error, words, data):
