@@ -9,6 +9,7 @@ and n - 2 of u visits hit.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -38,22 +39,36 @@ class WeightMatrix:
     """Tensors stacked into one matrix, for example query, key and value projections.
 
     Attributes:
-        sources: the tensors' rows, from top to bottom.
+        sources: the tensors' rows, from top to bottom; where there are experts, the first one's.
         columns: of all of them.
+        experts: matrices of this kind that follow each other in the tensors, one an expert; None
+            for a matrix that stands alone.
     """
 
     sources: tuple[TensorRows, ...]
     columns: int
+    experts: int | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(rows, columns)."""
+        """(rows, columns), of an expert where there are some."""
         return sum(source.last - source.first for source in self.sources), self.columns
+
+    def of_expert(self, expert: int) -> "WeightMatrix":
+        """The matrix of one expert."""
+        assert self.experts is not None, f"{self.sources} has no experts"
+        assert 0 <= expert < self.experts, (expert, self.experts)
+        shifts = [expert * (source.last - source.first) for source in self.sources]
+        sources = [
+            TensorRows(source.name, source.first + shift, source.last + shift)
+            for source, shift in zip(self.sources, shifts, strict=True)
+        ]
+        return WeightMatrix(tuple(sources), self.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class WeightUnit:
-    """What is dequantised and dropped together: the matrices of a layer, or a slice of the head.
+    """What is dequantised and dropped together: of a layer, of an expert, or a slice of the head.
 
     Attributes:
         name: for messages.
@@ -79,7 +94,7 @@ class DequantCacheStats:
     """Counters since the cache was made.
 
     Attributes:
-        units: units of a cycle (layers and slices of the output head).
+        units: units of a cycle (layers, experts and slices of the output head).
         pinned: units that stay.
         hits: visits that found their unit.
         misses: visits that had to dequantise it.
@@ -277,10 +292,12 @@ def _pieces(
 
 def _num_pinned(units: Sequence[WeightUnit], max_bytes: int | None, max_units: int | None) -> int:
     """Most leading units that can stay while the others still slide through the ring."""
+    sizes = [unit.n_bytes for unit in units]
+    before = list(accumulate(sizes, initial=0))
+    largest_from = list(accumulate(reversed(sizes), max, initial=0))[::-1]
     for pinned in range(len(units), -1, -1):
-        sliding = [unit.n_bytes for unit in units[pinned:]]
-        needed = sum(unit.n_bytes for unit in units[:pinned]) + _RING * max(sliding, default=0)
-        held = pinned + (_RING if sliding else 0)
+        needed = before[pinned] + _RING * largest_from[pinned]
+        held = pinned + (_RING if pinned < len(units) else 0)
         if (max_bytes is None or needed <= max_bytes) and (max_units is None or held <= max_units):
             return pinned
     if max_units is not None and max_units < _RING:
@@ -288,7 +305,7 @@ def _num_pinned(units: Sequence[WeightUnit], max_bytes: int | None, max_units: i
             f"dequant_cache_layers is {max_units}, but weights slide through {_RING} buffers: "
             f"set it to at least {_RING}"
         )
-    largest = max(unit.n_bytes for unit in units)
+    largest = largest_from[0]
     raise EngineConfigError(
         f"dequant_cache_bytes is {max_bytes}, too few for two buffers of the largest layer "
         f"({largest} bytes dequantised): set it to at least {_RING * largest}"

@@ -40,7 +40,7 @@ class Program:
         task: Native,
         arguments: Sequence[int] | NDArray[np.int64],
         *,
-        items: int = 0,
+        items: int = 1,
         items_word: int = -1,
     ) -> None:
         """Append a compiled task.
@@ -49,8 +49,8 @@ class Program:
             stage: that its time is counted under.
             task: takes (header, arguments, item, thread).
             arguments: the words it reads; addresses must stay valid.
-            items: how many there are, or
-            items_word: the header word that will hold their number.
+            items: how many there are, or, with a header word, how many for each that it counts.
+            items_word: index of the header word; -1 for none.
         """
         if not self._parts or not isinstance(self._parts[-1], _Tasks):
             self._parts.append(_Tasks([], [], []))

@@ -21,6 +21,7 @@ STAGE_NAMES = (
     "attention",
     "quantise",
     "attn_output",
+    "router",
     "ffn_gate_up",
     "ffn_up",
     "activation",

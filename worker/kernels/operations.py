@@ -78,7 +78,7 @@ def run_operations(
 
     Args:
         operations: address of [count, OPERATION_WORDS] int64: task address, arguments address,
-            number of items, and the index of the header word that holds the number instead (or -1).
+            number of items, and the index of a header word that this is multiplied by (or -1).
         count: operations.
         header: address of the step's int64 words.
         shared: address of SHARED_WORDS int64 words, all 0 at first, left ready for another run.
@@ -93,7 +93,7 @@ def run_operations(
         task, arguments = word(operations, at + TASK), word(operations, at + ARGUMENTS)
         items, items_word = word(operations, at + ITEMS), word(operations, at + ITEMS_WORD)
         if items_word >= 0:
-            items = word(header, items_word)
+            items *= word(header, items_word)
         if threads == 1 or items == 1:
             for item in range(items if thread == 0 else 0):
                 call_native(task, (header, arguments, item, thread))

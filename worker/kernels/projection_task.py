@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .gated_activation import gated
 from .jit import kernel
+from .memory import int32_at
 from .native import Native, call_native, float32s, real, task, word
 from .quantize import QUANT_BLOCK, RECORD_BYTES, quantize_block
 
@@ -52,29 +53,65 @@ def projection_task(header: int, arguments: int, item: int, thread: int) -> None
     addresses; first column of out; rows, the last row block may have fewer than 16.
     """
     entry = arguments + 8 * (ITEMS + item * ITEM_WORDS)
-    rows, column = word(entry, ROWS), word(entry, COLUMN)
     tokens = word(header, word(arguments, TOKENS_WORD))
+    weights, bias = word(entry, WEIGHTS), word(arguments, BIAS)
+    multiply_rows(arguments, entry, weights, bias, 0, tokens, thread)
+
+
+# Further words of an item of `expert_task`, and its arguments behind those of `projection_task`.
+EXPERT_BYTES = ITEM_WORDS
+EXPERT_ITEM_WORDS = ITEM_WORDS + 1
+STARTS, ACTIVE, BIAS_BYTES, ITEMS_AN_EXPERT, EXPERT_ITEMS = range(ITEMS, ITEMS + 5)
+
+
+@task
+def expert_task(header: int, arguments: int, item: int, thread: int) -> None:
+    """Multiply some row blocks of an expert's weight with the tokens that chose it.
+
+    Arguments: as of `projection_task` up to the scratch, x and out with a row a place (see
+    `route_task`); int32 [experts + 1], the first place of each expert; int32, the experts that
+    were chosen; bytes from an expert's bias to the next one's; items of an expert. Then these
+    items, as of `projection_task` for the first expert, and bytes from an expert's weights to the
+    next one's.
+    """
+    count = word(arguments, ITEMS_AN_EXPERT)
+    expert = int32_at(word(arguments, ACTIVE), item // count)
+    entry = arguments + 8 * (EXPERT_ITEMS + item % count * EXPERT_ITEM_WORDS)
+    weights, bias = word(entry, WEIGHTS), word(arguments, BIAS)
+    if bias != 0:
+        bias += expert * word(arguments, BIAS_BYTES)
+    first = int32_at(word(arguments, STARTS), expert)
+    end = int32_at(word(arguments, STARTS), expert + 1)
+    weights += expert * word(entry, EXPERT_BYTES)
+    multiply_rows(arguments, entry, weights, bias, first, end, thread)
+
+
+@kernel
+def multiply_rows(
+    arguments: int, entry: int, weights: int, bias: int, first: int, end: int, thread: int
+) -> None:
+    """Multiply an item's row blocks, which begin at `weights`, with the tokens first to end - 1."""
+    rows, column = word(entry, ROWS), word(entry, COLUMN)
     out_stride = word(arguments, OUT_STRIDE)
-    is_direct = word(arguments, ADDS) == 0 and word(arguments, BIAS) == 0
+    is_direct = word(arguments, ADDS) == 0 and bias == 0
     scratch = word(arguments, SCRATCH) + thread * SCRATCH_BYTES
-    token = 0
-    while token < tokens:
-        width = tile_width(tokens - token)
+    token = first
+    while token < end:
+        width = tile_width(end - token)
         tile = tile_address(word(entry, TILES), width)
         x = word(arguments, X) + token * word(arguments, X_STRIDE)
-        for first in range(0, rows, ROW_BLOCK):
-            weights = word(entry, WEIGHTS) + first // ROW_BLOCK * word(entry, BLOCK_BYTES)
-            out = word(arguments, OUT) + token * out_stride + 4 * (column + first)
-            whole = is_direct and rows - first >= ROW_BLOCK
+        for row in range(0, rows, ROW_BLOCK):
+            block = weights + row // ROW_BLOCK * word(entry, BLOCK_BYTES)
+            out = word(arguments, OUT) + token * out_stride + 4 * (column + row)
+            whole = is_direct and rows - row >= ROW_BLOCK
             target, stride = (out, out_stride) if whole else (scratch, _ROW_BYTES)
             call_native(
-                tile, (weights, x, word(arguments, X_STRIDE), target, stride, word(entry, BLOCKS))
+                tile, (block, x, word(arguments, X_STRIDE), target, stride, word(entry, BLOCKS))
             )
             if not whole:
-                count = min(ROW_BLOCK, rows - first)
-                bias = word(arguments, BIAS)
+                count = min(ROW_BLOCK, rows - row)
                 if bias != 0:
-                    _add_bias(scratch, bias + 4 * (column + first), width, count)
+                    _add_bias(scratch, bias + 4 * (column + row), width, count)
                 _put(scratch, out, out_stride, width, count, word(arguments, ADDS))
         token += width
 

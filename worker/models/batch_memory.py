@@ -15,10 +15,11 @@ from .batch import Batch
 # Words of the header; each layer group has GROUP_WORDS more, from FIRST_GROUP on.
 TOKENS, TOKENS_AN_ITEM, TOKEN_ITEMS = 0, 1, 2
 LOGIT_ROWS, LOGITS_AN_ITEM, LOGIT_ITEMS = 3, 4, 5
-FIRST_GROUP, GROUP_WORDS = 8, 2
+PAIRS, PAIRS_AN_ITEM, PAIR_ITEMS, ACTIVE_EXPERTS = 6, 7, 8, 9
+FIRST_GROUP, GROUP_WORDS = 10, 2
 _ATTENTION_ITEMS, _TABLE_STRIDE = 0, 1
 
-_ITEMS_A_THREAD = 4  # of tokens, where there are enough
+_ITEMS_A_THREAD = 4  # of rows, where there are enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,12 @@ class BatchMemory:
         items: per layer group int32 [attention items, ITEM_WORDS].
     """
 
-    def __init__(self, capacity: Capacity, groups: Sequence[LayerGroup]) -> None:
+    def __init__(
+        self, capacity: Capacity, groups: Sequence[LayerGroup], experts_a_token: int = 0
+    ) -> None:
         self.capacity = capacity
         self._groups = groups
+        self._experts_a_token = experts_a_token
         c = capacity
         self.token_ids = np.empty(c.tokens, np.int32)
         self.positions = np.empty(c.tokens, np.int32)
@@ -113,6 +117,8 @@ class BatchMemory:
         header[TOKENS], header[LOGIT_ROWS] = tokens, rows
         header[TOKENS_AN_ITEM], header[TOKEN_ITEMS] = _shares(tokens, threads)
         header[LOGITS_AN_ITEM], header[LOGIT_ITEMS] = _shares(rows, threads)
+        header[PAIRS] = tokens * self._experts_a_token
+        header[PAIRS_AN_ITEM], header[PAIR_ITEMS] = _shares(int(header[PAIRS]), threads)
         for g, group in enumerate(self._groups):
             self.slots[g][:tokens] = batch.slots[g]
             table = batch.block_tables[g]

@@ -25,6 +25,26 @@ _EPS: Mapping[NormKind, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertsConfig:
+    """Feed-forward layers of experts, of which each token uses a few.
+
+    Attributes:
+        count: experts of a layer.
+        used: experts of a token.
+        intermediate_size: values inside an expert.
+        is_share_of_all: an expert's weight is its share in the softmax over all experts; else in
+            that over the token's own, so that these sum to 1.
+        scale: factor on the weights.
+    """
+
+    count: int
+    used: int
+    intermediate_size: int
+    is_share_of_all: bool
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Hyperparameters shared by all architectures.
 
@@ -32,7 +52,7 @@ class ModelConfig:
         architecture: as the file calls it.
         num_layers: transformer layers.
         hidden_size: values of a token between layers.
-        intermediate_size: values inside a feed-forward layer.
+        intermediate_size: values inside a dense feed-forward layer.
         num_heads: query heads.
         num_kv_heads: key and value heads; divides num_heads.
         head_dim: values of a head.
@@ -51,6 +71,7 @@ class ModelConfig:
         residual_scale: factor on what a layer's attention and feed-forward add.
         logit_scale: factor on logits.
         tied_embeddings: whether the output head is the embedding.
+        experts: of the feed-forward layers; None where they are dense.
     """
 
     architecture: str
@@ -75,6 +96,7 @@ class ModelConfig:
     residual_scale: float
     logit_scale: float
     tied_embeddings: bool
+    experts: ExpertsConfig | None = None
 
     @property
     def sliding_window(self) -> int | None:

@@ -103,7 +103,15 @@ class Decoder:
         return self._recording
 
     def _record(self, capacity: Capacity, kv: KVCache) -> "_Recording":
-        step = Step(capacity, kv, self.layer_groups, self._rotaries, self._team, self._stages)
+        step = Step(
+            capacity,
+            kv,
+            self.layer_groups,
+            self._rotaries,
+            self._team,
+            self._stages,
+            self.config.experts,
+        )
         x = step.embed(self._embedding)
         if self._positions is not None:
             step.add_positions(x, self._positions)

@@ -164,12 +164,14 @@ class PackedPart:
         layout: how they lie in memory.
         tiles: addresses of the tiles that multiply them, see `tile_table`.
         column: first column of the result.
+        experts: that the tensor holds, one after the other; a row block has rows of one only.
     """
 
     tensor: PackedTensor
     layout: Layout
     tiles: NDArray[np.int64]
     column: int
+    experts: int = 1
 
     @property
     def takes_records(self) -> bool:
@@ -182,12 +184,22 @@ class PackedPart:
         return self.tensor.columns // (QUANT_BLOCK if self.takes_records else 1)
 
     @property
+    def rows(self) -> int:
+        """Rows of an expert."""
+        return self.tensor.rows // self.experts
+
+    @property
     def row_blocks(self) -> int:
-        """Row blocks of the tensor."""
-        return row_blocks(self.tensor.rows)
+        """Row blocks of an expert."""
+        return row_blocks(self.rows)
+
+    @property
+    def expert_bytes(self) -> int:
+        """Bytes from an expert to the next one."""
+        return self.row_blocks * self.tensor.row_block_bytes
 
     def items(self, total: int, threads: int) -> list[tuple[int, ...]]:
-        """Cut into items of `projection_task`.
+        """Cut the first expert into items of `projection_task`.
 
         Args:
             total: row blocks of all parts that the task multiplies.
@@ -202,9 +214,9 @@ class PackedPart:
                 self.inner_blocks,
                 address_of(self.tiles),
                 self.column + first,
-                min(rows, tensor.rows - first),
+                min(rows, self.rows - first),
             )
-            for first in range(0, tensor.rows, rows)
+            for first in range(0, self.rows, rows)
         ]
 
 
@@ -220,7 +232,7 @@ class PackedLinear:
     def __init__(
         self,
         parts: Sequence[PackedPart],
-        others: Sequence[F32Linear],
+        others: Sequence[Linear],
         outputs: int,
         bias: NDArray[np.float32] | None = None,
     ) -> None:
@@ -288,7 +300,7 @@ class PackedLinear:
 
 def _can_gate(
     parts: Sequence[PackedPart],
-    others: Sequence[F32Linear],
+    others: Sequence[Linear],
     outputs: int,
     bias: NDArray[np.float32] | None,
 ) -> bool:

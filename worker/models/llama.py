@@ -1,6 +1,7 @@
 """Llama (Touvron et al., 2023): RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-Also Llama 2 and 3, Mistral, SmolLM2 and others whose files say ``llama``.
+Also Llama 2 and 3, Mistral, SmolLM2 and others whose files say ``llama``; and Mixtral (Jiang et
+al., 2024), whose feed-forward layers are mixtures of experts.
 """
 
 from dataclasses import replace
@@ -9,6 +10,8 @@ from worker.gguf import GGUFFile
 
 from .config import ModelConfig, base_config, window_of_all_layers
 from .decoder import Decoder
+from .experts import MixtureOfExperts
+from .experts_config import read_experts
 from .key_reader import KeyReader
 from .loader import Loader
 from .rotary import RotaryEmbedding
@@ -23,7 +26,11 @@ def llama_config(gguf: GGUFFile, keys: KeyReader) -> ModelConfig:
     Mistral's first version has a window, the same in all layers.
     """
     config = base_config(gguf, keys, rope_layout="pairs")
-    return replace(config, windows=window_of_all_layers(keys, config.num_layers))
+    experts = None
+    if keys.optional_unless_zero("expert_count"):
+        experts = read_experts(keys, config.num_layers, config.intermediate_size)
+    windows = window_of_all_layers(keys, config.num_layers)
+    return replace(config, windows=windows, experts=experts)
 
 
 class LlamaAttention:
@@ -66,7 +73,8 @@ class LlamaBlock:
         self.attention_norm = loader.norm(f"blk.{layer}.attn_norm")
         self.attention = LlamaAttention(loader, layer, rotary)
         self.mlp_norm = loader.norm(f"blk.{layer}.ffn_norm")
-        self.mlp = LlamaMLP(loader, layer)
+        has_experts = loader.config.experts is not None
+        self.mlp = (MixtureOfExperts if has_experts else LlamaMLP)(loader, layer)
 
     def __call__(self, x: Memory, step: Step) -> None:
         """Add both to x [T, hidden_size]."""

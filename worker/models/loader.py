@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.compute_config import ComputeConfig
-from worker.dequant_cache import WeightMatrix, WeightUnit
+from worker.dequant_cache import WeightMatrix
 from worker.errors import GGUFError
 from worker.gguf import GGUFFile
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
-from .config import ModelConfig
+from .config import ExpertsConfig, ModelConfig
 from .embedding import Embedding
 from .linear import Linear, PlannedLinear
 from .norm import LayerNorm, Norm, RMSNorm
@@ -22,6 +22,7 @@ from .output_head import OutputHead
 from .projections import Projections, ProjectionWeights, make_projections
 from .rope_config import RopeConfig
 from .rotary import RotaryEmbedding
+from .weight_units import layer_units
 from .weights import Weights
 
 Biases = Literal["no biases", "biases"]
@@ -167,6 +168,42 @@ class Loader:
             bias = self._weights.biases([f"{name}.bias" for name in names], sizes)
         return self._planned(layer, self._weights.matrix(weights, sizes, columns), bias)
 
+    def router(self, layer: int, biases: Biases = "no biases") -> Linear:
+        """To a logit for each expert."""
+        names, count = [f"blk.{layer}.ffn_gate_inp"], self.experts.count
+        return self.linear(layer, names, [count], self.config.hidden_size, biases)
+
+    def expert_gate_up(self, layer: int, biases: Biases = "no biases") -> Linear:
+        """Gate and up of all experts in one projection."""
+        names = [f"blk.{layer}.ffn_{part}_exps" for part in ("gate", "up")]
+        sizes = [self.experts.intermediate_size] * 2
+        return self.expert_linear(layer, names, sizes, self.config.hidden_size, biases)
+
+    def expert_down(self, layer: int, biases: Biases = "no biases") -> Linear:
+        """Back from all experts to a token's values."""
+        names, columns = [f"blk.{layer}.ffn_down_exps"], self.experts.intermediate_size
+        return self.expert_linear(layer, names, [self.config.hidden_size], columns, biases)
+
+    def expert_linear(
+        self, layer: int, names: Sequence[str], sizes: Sequence[int], columns: int, biases: Biases
+    ) -> Linear:
+        """A projection of tensors [experts, sizes[i], columns], those of an expert stacked.
+
+        See `linear`.
+        """
+        count, weights = self.experts.count, [f"{name}.weight" for name in names]
+        bias = None
+        if biases == "biases":
+            bias = self._weights.expert_biases([f"{name}.bias" for name in names], count, sizes)
+        matrix = self._weights.expert_matrix(weights, count, sizes, columns)
+        return self._planned(layer, matrix, bias)
+
+    @property
+    def experts(self) -> ExpertsConfig:
+        """Hyperparameters of the experts, for models that have some."""
+        assert self.config.experts is not None, "the model has no experts"
+        return self.config.experts
+
     def rotary(self, rope: RopeConfig | None = None) -> RotaryEmbedding:
         """A rotary embedding without divisors; by default that of layers with full attention."""
         return RotaryEmbedding(rope or self._rope, self.config.context_length)
@@ -185,11 +222,9 @@ class Loader:
         Raises:
             EngineConfigError: the bounds of the cache are too small.
         """
-        layers = [
-            WeightUnit(f"layer {layer}", tuple(matrices))
-            for layer, matrices in enumerate(self._matrices)
-        ]
-        head = self._weights.head(max(unit.n_bytes for unit in layers))
+        layers = self._matrices
+        largest = max(unit.n_bytes for layer in layers for unit in layer_units("", layer))
+        head = self._weights.head(largest)
         weights = ProjectionWeights(self._gguf, layers, head, self._compute, self.team, self.stages)
         return make_projections(weights)
 

@@ -1,6 +1,6 @@
 """The projections of a model, in the compute mode asked for."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.compute_config import ComputeConfig
-from worker.dequant_cache import DequantCache, TensorRows, WeightMatrix, WeightUnit
+from worker.dequant_cache import DequantCache, TensorRows, WeightMatrix
 from worker.gguf import GGUFFile
+from worker.kernels.layouts import ROWS as ROW_BLOCK
 from worker.kernels.layouts import layout_of
 from worker.kernels.projection_task import tile_table
 from worker.kernels.tile import tiles
@@ -18,10 +19,13 @@ from worker.packed_file import PackedTensor, open_packed
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
+from .expert_linear import F32ExpertLinear, PackedExpertLinear
 from .linear import F32Linear, Linear, PackedLinear, PackedPart
 from .packed_head import PackedHead
+from .weight_units import UnitPlan
 
 Bias = NDArray[np.float32] | None
+"""[outputs], or [experts, outputs] where the matrix is of experts; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +42,30 @@ class ProjectionWeights:
     """
 
     gguf: GGUFFile
-    layers: Sequence[WeightUnit]
-    head: Sequence[WeightUnit]
+    layers: Sequence[Sequence[WeightMatrix]]
+    head: Sequence[WeightMatrix]
     compute: ComputeConfig
     team: ThreadTeam
     stages: Stages
 
-    def cache(self, units: Sequence[WeightUnit]) -> DequantCache:
-        """A dequant cache of some of the matrices.
+    def plan(self, chosen: Callable[[WeightMatrix], Iterable[WeightMatrix]]) -> UnitPlan:
+        """Units of the dequant cache for what was chosen of each matrix."""
+        plan = UnitPlan()
+        for i, layer in enumerate(self.layers):
+            plan.add(f"layer {i}", [part for matrix in layer for part in chosen(matrix)])
+        for i, matrix in enumerate(self.head):
+            plan.add(f"output head {i}", chosen(matrix))
+        return plan
+
+    def cache(self, plan: UnitPlan) -> DequantCache:
+        """A dequant cache of these units.
 
         Raises:
             EngineConfigError: its bounds are too small.
         """
         return DequantCache(
             self.gguf,
-            units,
+            plan.units,
             self.team,
             self.stages,
             max_bytes=self.compute.dequant_cache_bytes,
@@ -77,7 +90,7 @@ class Projections(Protocol):
         Args:
             layer: which layer.
             index: which of the layer's matrices.
-            bias: [outputs] float32, or None.
+            bias: see `Bias`.
         """
 
     def head(self) -> PackedHead | list[Linear]:
@@ -96,20 +109,21 @@ class F32Projections:
         Raises:
             EngineConfigError: the bounds of the cache are too small.
         """
-        units = [*weights.layers, *weights.head]
-        self.cache = weights.cache(units)
-        shapes = [matrix.shape for unit in units for matrix in unit.matrices]
+        self._weights = weights
+        self._plan = weights.plan(lambda matrix: [matrix])
+        self.cache = weights.cache(self._plan)
+        shapes = {matrix.shape for unit in self._plan.units for matrix in unit.matrices}
         self._matmul = choose_matmul(weights.compute.matmul, shapes, weights.team)
-        self._head = range(len(weights.layers), len(units))
         self.numerics = f"f32, {self._matmul.numerics}"
 
     def linear(self, layer: int, index: int, bias: Bias = None) -> Linear:
         """A projection, see `Projections`."""
-        return F32Linear(self.cache, layer, index, self._matmul, bias)
+        matrix = self._weights.layers[layer][index]
+        return _dequantised(self.cache, self._plan, matrix, self._matmul, bias)
 
     def head(self) -> PackedHead | list[Linear]:
         """The output head in slices, see `Projections`."""
-        return _slices(self.cache, self._head, self._matmul)
+        return _slices(self.cache, self._plan, self._weights.head, self._matmul)
 
 
 class PackedProjections:
@@ -124,62 +138,72 @@ class PackedProjections:
         Raises:
             EngineConfigError: the bounds of the cache are too small.
         """
-        gguf, layers, head = weights.gguf, weights.layers, weights.head
-        self._gguf, self._layers, self._head = gguf, layers, head
+        self._gguf, self._layers, self._head = weights.gguf, weights.layers, weights.head
+        matrices = [*(matrix for layer in weights.layers for matrix in layer), *weights.head]
         # Each name once: a head is cut into slices of one tensor.
-        packed = dict.fromkeys(name for unit in (*layers, *head) for name in _names(unit, gguf))
-        self._packed = open_packed(gguf, list(packed), weights.team) if packed else None
+        packed = dict.fromkeys(
+            source.name
+            for matrix in matrices
+            for source in matrix.sources
+            if self._can_pack(matrix, source)
+        )
+        self._packed = open_packed(self._gguf, list(packed), weights.team) if packed else None
         self._tiles: dict[str, NDArray[np.int64]] = {}
-        # What is not packed: a unit for each layer that has any, a matrix for each tensor.
-        rest = [_unpacked(unit, packed) for unit in (*layers, *head)]
-        self._units = {
-            i: n for n, i in enumerate(i for i, unit in enumerate(rest) if unit.matrices)
-        }
-        self.cache = weights.cache([unit for unit in rest if unit.matrices])
+        self._plan = weights.plan(self._unpacked)
+        self.cache = weights.cache(self._plan)
         self._matmul = CompiledMatmul(weights.team)
 
     def linear(self, layer: int, index: int, bias: Bias = None) -> Linear:
         """A projection, see `Projections`."""
-        return self._linear(layer, self._layers[layer].matrices[index], bias)
+        matrix = self._layers[layer][index]
+        parts: list[PackedPart] = []
+        others: list[Linear] = []
+        column = 0
+        for source in matrix.sources:
+            if self._can_pack(matrix, source):
+                parts.append(self._part(matrix, source, column))
+            else:
+                others.append(self._other(matrix, source, column, bias))
+            column += source.last - source.first
+        kind = PackedLinear if matrix.experts is None else PackedExpertLinear
+        return kind(parts, others, column, bias)
 
     def head(self) -> PackedHead | list[Linear]:
         """The output head, see `Projections`."""
-        name = self._head[0].matrices[0].sources[0].name
-        if layout_of(self._gguf.tensors[name].qtype) is not None:
-            whole = TensorRows(name, 0, self._gguf.tensors[name].shape[0])
-            return PackedHead(self._part(whole, 0))
-        first = len(self._layers)
-        units = [self._units[first + i] for i in range(len(self._head))]
-        return _slices(self.cache, units, self._matmul)
+        matrix = self._head[0]
+        if self._can_pack(matrix, matrix.sources[0]):
+            name = matrix.sources[0].name
+            whole = TensorRows(name, 0, self._gguf.tensors[name].rows)
+            return PackedHead(self._part(matrix, whole, 0))
+        return _slices(self.cache, self._plan, self._head, self._matmul)
 
-    def _linear(self, layer: int, matrix: WeightMatrix, bias: Bias) -> Linear:
-        parts, others, column = [], [], 0
-        for source in matrix.sources:
-            if layout_of(self._gguf.tensors[source.name].qtype) is not None:
-                parts.append(self._part(source, column))
-            else:
-                others.append(self._other(layer, source, column, bias))
-            column += source.last - source.first
-        return PackedLinear(parts, others, column, bias)
+    def _can_pack(self, matrix: WeightMatrix, source: TensorRows) -> bool:
+        """Whether there are tiles for the type, and each expert begins with a row block."""
+        has_tiles = layout_of(self._gguf.tensors[source.name].qtype) is not None
+        return has_tiles and (matrix.experts is None or source.last % ROW_BLOCK == 0)
 
-    def _part(self, source: TensorRows, column: int) -> PackedPart:
-        tensor = self._tensor(source.name).of_rows(source.first, source.last)
+    def _unpacked(self, matrix: WeightMatrix) -> list[WeightMatrix]:
+        """Those tensors of a matrix that are not packed, each a matrix of its own."""
+        rest = [source for source in matrix.sources if not self._can_pack(matrix, source)]
+        return [WeightMatrix((source,), matrix.columns, matrix.experts) for source in rest]
+
+    def _part(self, matrix: WeightMatrix, source: TensorRows, column: int) -> PackedPart:
+        experts = matrix.experts or 1
+        tensor = self._tensor(source.name).of_rows(source.first, experts * source.last)
         layout = layout_of(tensor.qtype)
         assert layout is not None, source
         if tensor.qtype.name not in self._tiles:
             self._tiles[tensor.qtype.name] = tile_table(tiles(tensor.qtype))
-        return PackedPart(tensor, layout, self._tiles[tensor.qtype.name], column)
+        return PackedPart(tensor, layout, self._tiles[tensor.qtype.name], column, experts)
 
     def _tensor(self, name: str) -> PackedTensor:
         assert self._packed is not None, f"{name} is not packed"
         return self._packed.tensor(name)
 
-    def _other(self, layer: int, source: TensorRows, column: int, bias: Bias) -> F32Linear:
-        unit = self._units[layer]
-        matrices = self.cache.units[unit].matrices
-        index = [matrix.sources[0] for matrix in matrices].index(source)
-        part = None if bias is None else bias[column : column + source.last - source.first]
-        return F32Linear(self.cache, unit, index, self._matmul, part, column)
+    def _other(self, matrix: WeightMatrix, source: TensorRows, column: int, bias: Bias) -> Linear:
+        alone = WeightMatrix((source,), matrix.columns, matrix.experts)
+        part = None if bias is None else bias[..., column : column + source.last - source.first]
+        return _dequantised(self.cache, self._plan, alone, self._matmul, part, column)
 
 
 def make_projections(weights: ProjectionWeights) -> Projections:
@@ -188,28 +212,25 @@ def make_projections(weights: ProjectionWeights) -> Projections:
     return kind(weights)
 
 
-def _slices(cache: DequantCache, units: Iterable[int], matmul: Matmul) -> list[Linear]:
+def _dequantised(
+    cache: DequantCache,
+    plan: UnitPlan,
+    matrix: WeightMatrix,
+    matmul: Matmul,
+    bias: Bias = None,
+    first_column: int = 0,
+) -> Linear:
+    """A projection by matrices of the dequant cache."""
+    unit, index = plan.place(matrix)
+    if matrix.experts is None:
+        return F32Linear(cache, unit, index, matmul, bias, first_column)
+    return F32ExpertLinear(cache, unit, matmul, bias, first_column)
+
+
+def _slices(
+    cache: DequantCache, plan: UnitPlan, head: Iterable[WeightMatrix], matmul: Matmul
+) -> list[Linear]:
     """The output head from slices of its rows, one after the other."""
-    slices: list[Linear] = []
-    first = 0
-    for unit in units:
-        slices.append(F32Linear(cache, unit, 0, matmul, None, first))
-        first += slices[-1].outputs
-    return slices
-
-
-def _names(unit: WeightUnit, gguf: GGUFFile) -> list[str]:
-    """Tensors of a unit that can be packed."""
-    names = [source.name for matrix in unit.matrices for source in matrix.sources]
-    return [name for name in names if layout_of(gguf.tensors[name].qtype) is not None]
-
-
-def _unpacked(unit: WeightUnit, packed: Collection[str]) -> WeightUnit:
-    """A unit of those tensors that are not packed, each a matrix of its own."""
-    matrices = [
-        WeightMatrix((source,), matrix.columns)
-        for matrix in unit.matrices
-        for source in matrix.sources
-        if source.name not in packed
+    return [
+        _dequantised(cache, plan, matrix, matmul, None, matrix.sources[0].first) for matrix in head
     ]
-    return WeightUnit(unit.name, tuple(matrices))

@@ -17,6 +17,7 @@ from .key_reader import KeyReader
 from .llama import llama_config, load_llama
 from .loader import Loader
 from .model import Model
+from .qwen3moe import load_qwen3moe, qwen3moe_config
 from .stablelm import load_stablelm, stablelm_config
 from .starcoder2 import load_starcoder2, starcoder2_config
 
@@ -39,6 +40,7 @@ SUPPORTED_ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         "gemma3": Architecture(gemma3_config, load_gemma3),
         "gpt2": Architecture(gpt2_config, load_gpt2),
         "llama": Architecture(llama_config, load_llama),
+        "qwen3moe": Architecture(qwen3moe_config, load_qwen3moe),
         "stablelm": Architecture(stablelm_config, load_stablelm),
         "starcoder2": Architecture(starcoder2_config, load_starcoder2),
     }

@@ -35,6 +35,9 @@ from .batch_memory import (
     LOGIT_ITEMS,
     LOGIT_ROWS,
     LOGITS_AN_ITEM,
+    PAIR_ITEMS,
+    PAIRS,
+    PAIRS_AN_ITEM,
     TOKEN_ITEMS,
     TOKENS,
     TOKENS_AN_ITEM,
@@ -43,10 +46,12 @@ from .batch_memory import (
     attention_items_word,
     table_stride_word,
 )
+from .config import ExpertsConfig
 from .embedding import Embedding
 from .linear import Linear
 from .norm import LayerNorm, Norm, RMSNorm
 from .rotary import RotaryEmbedding
+from .routing import Routing
 from .rows import Rows, RowSet
 from .workspace import Memory, Workspace
 
@@ -58,11 +63,17 @@ class Step:
         memory: the batch at fixed places.
         program: what has been recorded.
         threads: of the team that will run it.
+        tokens: rows that are the step's tokens.
+        logit_rows: rows that are the tokens which get logits.
+        pairs: rows that are the tokens' choices of experts, see `Routing`.
     """
 
     memory: BatchMemory
     program: Program
     threads: int
+    tokens: RowSet
+    logit_rows: RowSet
+    pairs: RowSet
 
     def __init__(
         self,
@@ -72,8 +83,11 @@ class Step:
         rotaries: Sequence[RotaryEmbedding],
         team: ThreadTeam,
         stages: Stages,
+        experts: ExpertsConfig | None = None,
     ) -> None:
-        self.memory = BatchMemory(capacity, groups)
+        used = 0 if experts is None else experts.used
+        self.memory = BatchMemory(capacity, groups, used)
+        self._routing = None if experts is None else Routing.with_room(experts, capacity.tokens)
         self._rotaries = rotaries
         self._first_rotary = FIRST_GROUP + GROUP_WORDS * len(groups)
         self.program = Program(team, stages, self._first_rotary + 2 * len(rotaries))
@@ -85,6 +99,13 @@ class Step:
         self._workspace = Workspace()
         self.tokens = RowSet(capacity.tokens, TOKENS, TOKEN_ITEMS, TOKENS_AN_ITEM)
         self.logit_rows = RowSet(capacity.logit_rows, LOGIT_ROWS, LOGIT_ITEMS, LOGITS_AN_ITEM)
+        self.pairs = RowSet(capacity.tokens * used, PAIRS, PAIR_ITEMS, PAIRS_AN_ITEM)
+
+    @property
+    def routing(self) -> Routing:
+        """Which experts the tokens go to."""
+        assert self._routing is not None, "the model has no experts"
+        return self._routing
 
     # Memory and operations, for the words below and for `Linear`.
 
@@ -137,17 +158,19 @@ class Step:
             linear.record_gated(self, "ffn_gate_up", x, records, activation)
             return Rows(width, self.tokens, floats=_no_floats, records=lambda: records)
         gate_up = self.project("ffn_gate_up", linear, x)
-        return self._rows(
-            "gated",
-            width,
-            lambda out: self._activate(gated_activation_task, gate_up, out, activation),
-        )
+
+        def record(out: Memory) -> None:
+            self._activate(gated_activation_task, gate_up, out, activation, x.row_set)
+
+        return self._rows("gated", width, record, x.row_set)
 
     def activate(self, x: Memory, activation: Activation) -> Rows:
         """Give activation(x)."""
-        return self._rows(
-            "activated", x.width, lambda out: self._activate(activation_task, x, out, activation)
-        )
+
+        def record(out: Memory) -> None:
+            self._activate(activation_task, x, out, activation, self.tokens)
+
+        return self._rows("activated", x.width, record, self.tokens)
 
     def add(self, x: Memory, y: Memory, norm: RMSNorm | None = None, scale: float = 1.0) -> None:
         """Add scale * y to x; with a norm, y is normalised in place before."""
@@ -248,7 +271,7 @@ class Step:
             items = attention_items_word(group)
             self.program.add_task("attention", attention_task, words, items_word=items)
 
-        return self._rows("attention", width, record)
+        return self._rows("attention", width, record, self.tokens)
 
     def embed(self, embedding: Embedding) -> Memory:
         """The tokens' embeddings."""
@@ -286,23 +309,25 @@ class Step:
             self._scratch[key] = attention_scratch(self.threads, *key)
         return self._scratch[key]
 
-    def _rows(self, name: str, width: int, record: Callable[[Memory], None]) -> Rows:
+    def _rows(self, name: str, width: int, record: Callable[[Memory], None], rows: RowSet) -> Rows:
         """Rows that are computed as float32, and quantised by a task of their own."""
-        out = self.floats(name, width)
+        out = self.floats(name, width, rows)
         record(out)
 
         def records() -> Memory:
-            made = self.records(name, width)
+            made = self.records(name, width, rows)
             words = (out.address, out.stride, width, made.address, made.stride)
-            self.by_rows("quantise", quantize_task, words, self.tokens)
+            self.by_rows("quantise", quantize_task, words, rows)
             return made
 
-        return Rows(width, self.tokens, floats=lambda: out, records=records)
+        return Rows(width, rows, floats=lambda: out, records=records)
 
-    def _activate(self, task: Native, x: Memory, out: Memory, activation: Activation) -> None:
+    def _activate(
+        self, task: Native, x: Memory, out: Memory, activation: Activation, rows: RowSet
+    ) -> None:
         linear, cubic = map(real_word, factors(activation))
         words = (x.address, x.stride, out.address, out.stride, out.width)
-        self.by_rows("activation", task, (*words, linear, cubic), self.tokens)
+        self.by_rows("activation", task, (*words, linear, cubic), rows)
 
     def _normed(self, name: str, norm: Norm, x: Memory, rows: RowSet, index: int) -> Rows:
         out, width = self.floats(name, x.width, rows), x.width

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.dequant_cache import TensorRows, WeightMatrix, WeightUnit
+from worker.dequant_cache import TensorRows, WeightMatrix
 from worker.errors import UnsupportedModelError
 from worker.gguf import GGUFFile, dequantize
 from worker.gguf.wording import shown
@@ -81,6 +81,23 @@ class Weights:
         sources = [TensorRows(name, a, b) for a, b in pairwise(cuts)]
         return WeightMatrix(tuple(sources), columns)
 
+    def expert_matrix(
+        self, names: Sequence[str], experts: int, rows: Sequence[int], columns: int
+    ) -> WeightMatrix:
+        """Tensors [experts, rows[i], columns], those of an expert stacked from top to bottom."""
+        for name, count in zip(names, rows, strict=True):
+            self.gguf.tensor(name, (experts, count, columns))
+            self._used.add(name)
+        sources = [TensorRows(name, 0, count) for name, count in zip(names, rows, strict=True)]
+        return WeightMatrix(tuple(sources), columns, experts)
+
+    def expert_biases(
+        self, names: Sequence[str], experts: int, sizes: Sequence[int]
+    ) -> NDArray[np.float32]:
+        """Biases of stacked projections of all experts: [experts, sum of sizes]."""
+        parts = [self.vectors(n, experts, size) for n, size in zip(names, sizes, strict=True)]
+        return np.concatenate(parts, axis=1)
+
     def lookup_table(self, name: str, rows: int, columns: int) -> str:
         """A tensor [rows, columns] that stays in the file; gives its name."""
         self.gguf.tensor(name, (rows, columns))
@@ -91,25 +108,22 @@ class Weights:
         """Name of the embedding, its shape checked."""
         return self.lookup_table(EMBEDDING, self.config.vocab_size, self.config.hidden_size)
 
-    def head(self, layer_bytes: int) -> list[WeightUnit]:
+    def head(self, unit_bytes: int) -> list[WeightMatrix]:
         """The output head (the embedding itself if the file has no other), cut by rows.
 
         Args:
-            layer_bytes: bytes of a dequantised layer; a slice is about as large, so that the ring
-                of the dequant cache stays small.
+            unit_bytes: bytes of the largest unit of the layers in the dequant cache; a slice is
+                about as large, so that the cache's ring stays small.
         """
         name = EMBEDDING if self.config.tied_embeddings else OUTPUT
         total, columns = self.config.vocab_size, self.config.hidden_size
         self.matrix([name], [total], columns)
-        count = max(1, round(total * columns * 4 / layer_bytes))
+        count = max(1, round(total * columns * 4 / unit_bytes))
         rows = -(-total // count)
         rows = -(-rows // _SLICE_ROWS) * _SLICE_ROWS
-        slices = [
-            TensorRows(name, first, min(first + rows, total)) for first in range(0, total, rows)
-        ]
         return [
-            WeightUnit(f"output head {part.first}-{part.last}", (WeightMatrix((part,), columns),))
-            for part in slices
+            WeightMatrix((TensorRows(name, first, min(first + rows, total)),), columns)
+            for first in range(0, total, rows)
         ]
 
     def finish(self) -> None:

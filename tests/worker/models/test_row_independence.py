@@ -15,6 +15,8 @@ FILES = {
     "llama": "llama-Q4_1.gguf",
     "llama3-rope": "llama3-rope-F16.gguf",
     "gemma3": "gemma3-F16.gguf",
+    "mixtral": "mixtral-Q8_0.gguf",
+    "qwen3moe": "qwen3moe-F16.gguf",
 }
 
 
