@@ -5,6 +5,7 @@ The tree::
     WorkerError
     ├── ModelError               the model cannot be used (exit code 4)
     │   ├── GGUFError            the file is not a sound GGUF file
+    │   ├── CheckpointError      the folder is not a sound Hugging Face checkpoint
     │   ├── UnsupportedModelError  the file is sound, tokenmill cannot run it
     │   └── ModelSourceError     the model could not be fetched or is not the one named
     ├── EngineConfigError        settings that cannot work on this machine or model (exit code 2)
@@ -24,6 +25,10 @@ class ModelError(WorkerError):
 
 class GGUFError(ModelError):
     """The file is not a sound GGUF file; the message names file, field, found and expected."""
+
+
+class CheckpointError(ModelError):
+    """The folder is not a sound checkpoint; the message names file, field, found and expected."""
 
 
 class UnsupportedModelError(ModelError):

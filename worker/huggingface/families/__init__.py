@@ -1,0 +1,19 @@
+"""The checkpoints that can be read, a table each."""
+
+from .gemma import GEMMA2, GEMMA3
+from .gpt2 import GPT2
+from .granite import GRANITE
+from .llama import LLAMA
+from .mixture import MIXTRAL, QWEN3_MOE
+from .olmo import OLMO2
+from .phi import PHI3
+from .qwen import QWEN2, QWEN3
+from .smollm3 import SMOLLM3
+from .stablelm import STABLELM
+from .starcoder import STARCODER2
+
+FAMILIES = (
+    *(GEMMA2, GEMMA3, GPT2, GRANITE, LLAMA, MIXTRAL, OLMO2, PHI3, QWEN2, QWEN3, QWEN3_MOE),
+    *(SMOLLM3, STABLELM, STARCODER2),
+)
+"""All families."""

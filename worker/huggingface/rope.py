@@ -1,0 +1,148 @@
+"""Rotary positions of a checkpoint as keys and tensors of GGUF."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.errors import UnsupportedModelError
+from worker.gguf.wording import shown
+
+from .config import Config, head_dim
+from .readings import Computed
+
+_YARN = {
+    "scaling.yarn_ext_factor": "extrapolation_factor",
+    "scaling.yarn_beta_fast": "beta_fast",
+    "scaling.yarn_beta_slow": "beta_slow",
+}
+_OLDER = (
+    *("rope_type", "type", "factor", "low_freq_factor", "high_freq_factor"),
+    *("original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow"),
+    *("extrapolation_factor", "short_factor", "long_factor", "mscale", "mscale_all_dim"),
+)
+
+
+def rope_parameters(config: Config, kind: str = "full_attention") -> Config:
+    """The parameters for one kind of layer, from the field's present or its older form."""
+    parameters = config.mapping("rope_parameters")
+    if parameters.get(kind) is not None:
+        return parameters.mapping(kind)
+    if config.get("rope_parameters") is not None:
+        return parameters
+    older = config.mapping("rope_scaling")
+    base = {"rope_theta": config.get("rope_theta", config.get("rotary_emb_base"))}
+    partial = config.get("partial_rotary_factor", config.get("rope_pct"))
+    return Config(
+        config.path,
+        {**{name: older.get(name) for name in _OLDER}, **base, "partial_rotary_factor": partial},
+    )
+
+
+def rope_keys(config: Config, default_base: float = 10000.0) -> Mapping[str, object]:
+    """Base, rotated width and scaling: the keys below ``rope.``.
+
+    Raises:
+        UnsupportedModelError: the scaling is of a kind that is not computed.
+        CheckpointError: a field cannot be used.
+    """
+    parameters = rope_parameters(config)
+    width = int(head_dim(config) * parameters.number("partial_rotary_factor", 1.0))
+    keys: dict[str, object] = {
+        "rope.freq_base": parameters.number("rope_theta", default_base),
+        "rope.dimension_count": width,
+    }
+    kind = rope_kind(parameters)
+    if kind == "linear":
+        keys["rope.scaling.type"] = "linear"
+        keys["rope.scaling.factor"] = parameters.number("factor")
+    elif kind == "yarn":
+        keys |= _yarn_keys(config, parameters)
+    return keys
+
+
+def rope_kind(parameters: Config) -> str:
+    """The kind of scaling, ``default`` for none.
+
+    Raises:
+        UnsupportedModelError: it is not computed.
+    """
+    kind = parameters.text("rope_type") or parameters.text("type") or "default"
+    kind = {"su": "longrope"}.get(kind, kind)
+    if kind not in ("default", "linear", "yarn", "llama3", "longrope"):
+        raise UnsupportedModelError(
+            f"{parameters.path}: the rotary positions are scaled by {shown(kind)!r}; supported: "
+            "default, linear, yarn, llama3, longrope"
+        )
+    return kind
+
+
+def _yarn_keys(config: Config, parameters: Config) -> Mapping[str, object]:
+    factor = parameters.number("factor")
+    for name in ("mscale", "mscale_all_dim"):
+        if parameters.get(name) is not None:
+            raise UnsupportedModelError(
+                f"{config.path}: the rotary positions use {name}, which is not computed; take a "
+                "model without it"
+            )
+    original = parameters.integer(
+        "original_max_position_embeddings", config.integer("max_position_embeddings")
+    )
+    keys: dict[str, object] = {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": factor,
+        "rope.scaling.original_context_length": original,
+    }
+    attention = parameters.get("attention_factor")
+    if attention is not None:
+        # GGUF's factor is on top of the one that the method gives by itself.
+        own = 1.0 + 0.1 * math.log(factor) if factor > 1 else 1.0
+        keys["rope.scaling.attn_factor"] = parameters.number("attention_factor") / own
+    for key, name in _YARN.items():
+        if parameters.get(name) is not None:
+            keys[f"rope.{key}"] = parameters.number(name)
+    return keys
+
+
+def rope_tensors(config: Config) -> Mapping[str, Computed]:
+    """Factors that frequencies are divided by: of Llama 3.1, and of longrope."""
+    parameters = rope_parameters(config)
+    kind = rope_kind(parameters)
+    if kind == "llama3":
+        return {"rope_freqs.weight": Computed(_llama3_divisors(config, parameters))}
+    if kind == "longrope":
+        width = rope_keys(config)["rope.dimension_count"]
+        assert isinstance(width, int)
+        return {
+            f"rope_factors_{name}.weight": Computed(_factors(parameters, f"{name}_factor", width))
+            for name in ("long", "short")
+        }
+    return {}
+
+
+def _llama3_divisors(config: Config, parameters: Config) -> NDArray[np.float32]:
+    """Long wavelengths are stretched, short ones kept, those between blended (Llama 3.1)."""
+    dimensions = head_dim(config)
+    base = np.float32(parameters.number("rope_theta", 10000.0))
+    exponents = np.arange(0, dimensions, 2, dtype=np.float32) / np.float32(dimensions)
+    wavelengths = np.float32(2 * math.pi) * base**exponents
+    factor = parameters.number("factor", 8.0)
+    low = parameters.number("low_freq_factor", 1.0)
+    high = parameters.number("high_freq_factor", 4.0)
+    original = parameters.integer("original_max_position_embeddings", 8192)
+    smooth = (original / wavelengths - low) / (high - low)
+    divisors = 1 / ((1 - smooth) / factor + smooth)
+    divisors = np.where(wavelengths < original / high, 1.0, divisors)
+    return np.where(wavelengths > original / low, factor, divisors).astype(np.float32)
+
+
+def _factors(parameters: Config, name: str, width: int) -> NDArray[np.float32]:
+    value = parameters.get(name)
+    if (
+        not isinstance(value, list)
+        or len(value) != width // 2
+        or not all(type(each) in (int, float) for each in value)
+    ):
+        raise parameters.wrong(name, value, f"a list of {width // 2} numbers")
+    return np.array(value, np.float32)
