@@ -1,6 +1,6 @@
 """``tokenmill bench-mixed``: how long running rows wait for a token while long prompts arrive."""
 
-import json
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from time import perf_counter
@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from worker.compute_config import ComputeMode
 from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
 from worker.engine.request import Request, RowId
 from worker.engine.sampling_params import SamplingParams
-from worker.errors import EngineConfigError
 from worker.model_source import fetch_model
 
+from .bench_load import LoadPlan, check_length, print_result
 from .text_table import aligned
 
 _SEED = 20_261_130
@@ -23,7 +22,7 @@ _SHORT_PROMPT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MixedPlan:
+class MixedPlan(LoadPlan):
     """What is run.
 
     Attributes:
@@ -32,8 +31,6 @@ class MixedPlan:
         long: tokens of a long prompt.
         every: steps from one long prompt to the next.
         max_num_batched_tokens: most tokens a step, the size of a chunk.
-        compute: int8 or f32.
-        threads: None for all cores.
     """
 
     b: int
@@ -41,8 +38,6 @@ class MixedPlan:
     long: int
     every: int
     max_num_batched_tokens: int
-    compute: ComputeMode
-    threads: int | None
 
     @property
     def budget(self) -> int:
@@ -97,16 +92,11 @@ def run_mixed_bench(model: str, plan: MixedPlan, output_format: str) -> None:
         PoolSizeError: the KV pool does not fit this machine.
     """
     path = fetch_model(model)
-    engine = Engine.from_gguf(path, plan.config)
-    try:
-        _check_length(plan, engine)
+    with closing(Engine.from_gguf(path, plan.config)) as engine:
+        needed = max(plan.long + 1, _SHORT_PROMPT + plan.generated)
+        check_length(needed, engine, "--long or --ntg")
         result = measure_mixed(engine, plan)
-    finally:
-        engine.close()
-    if output_format == "json":
-        print(json.dumps({"plan": asdict(plan)} | asdict(result), indent=2))
-    else:
-        print(*mixed_lines(plan, result), sep="\n")
+    print_result(path, plan, asdict(result), mixed_lines(plan, result), output_format)
 
 
 def measure_mixed(engine: Engine, plan: MixedPlan) -> MixedResult:
@@ -161,15 +151,6 @@ def _request(engine: Engine, row: int, length: int, tg: int) -> Request:
     ids = rng.integers(0, engine.tokenizer.vocab_size, length).tolist()
     sampling = SamplingParams(max_tokens=tg, ignore_eos=True)
     return Request(row_id=RowId(row), prompt_token_ids=ids, sampling=sampling)
-
-
-def _check_length(plan: MixedPlan, engine: Engine) -> None:
-    needed = max(plan.long + 1, _SHORT_PROMPT + plan.generated)
-    if needed > engine.max_model_len:
-        raise EngineConfigError(
-            f"a row needs {needed} tokens, the model's context is {engine.max_model_len}: lower "
-            "--long or --ntg"
-        )
 
 
 def mixed_lines(plan: MixedPlan, result: MixedResult) -> list[str]:

@@ -1,6 +1,5 @@
 """``tokenmill bench-prefix``: rows that share a prefix, with and without reuse of its K/V."""
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from worker.compute_config import ComputeMode
 from worker.engine.checksum import TokenChecksum
 from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
 from worker.engine.loading import LoadedModel, load
 from worker.engine.request import Request, RowId
 from worker.engine.sampling_params import SamplingParams
-from worker.errors import EngineConfigError
 from worker.model_source import fetch_model
 
+from .bench_load import LoadPlan, check_length, print_result
 from .text_table import aligned
 
 _SEED = 20_261_129
@@ -29,7 +27,7 @@ _PREFILL_SHARE = 16  # so many rows for one that is computed to learn what a pro
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrefixPlan:
+class PrefixPlan(LoadPlan):
     """What is run.
 
     Attributes:
@@ -38,8 +36,6 @@ class PrefixPlan:
         own: prompt tokens of each row that no other has.
         tg: generated tokens of each row.
         b: rows at a time.
-        compute: int8 or f32.
-        threads: None for all cores.
     """
 
     rows: int
@@ -47,8 +43,6 @@ class PrefixPlan:
     own: int
     tg: int
     b: int
-    compute: ComputeMode
-    threads: int | None
 
     def requests(self, vocab_size: int, first: int, count: int, tg: int) -> Iterator[Request]:
         """Rows ``first`` to ``first + count - 1``; the same in every run."""
@@ -143,11 +137,9 @@ def run_prefix_bench(model: str, plan: PrefixPlan, output_format: str) -> None:
     loaded = load(path, plan.config(prefix_caching=True))
     with closing(loaded.team):
         result = measure_prefix(loaded, plan)
-    if output_format == "json":
-        figures = asdict(result) | {"speedup": result.speedup, "predicted": result.predicted}
-        print(json.dumps({"model": path.name, "plan": asdict(plan)} | figures, indent=2))
-    else:
-        print(*prefix_lines(path, plan, result, loaded.team.threads), sep="\n")
+    figures = asdict(result) | {"speedup": result.speedup, "predicted": result.predicted}
+    lines = prefix_lines(path, plan, result, loaded.team.threads)
+    print_result(path, plan, figures, lines, output_format)
 
 
 def measure_prefix(loaded: LoadedModel, plan: PrefixPlan) -> PrefixResult:
@@ -160,7 +152,7 @@ def measure_prefix(loaded: LoadedModel, plan: PrefixPlan) -> PrefixResult:
         Side(Engine(loaded, plan.config(prefix_caching=on)), TokenChecksum())
         for on in (False, True, False)
     )
-    _check_length(plan, without.engine)
+    check_length(plan.prefix + plan.own + plan.tg, without.engine, "--prefix, --own or --ntg")
     vocab_size = loaded.tokenizer.vocab_size
     without.engine.generate(plan.requests(vocab_size, plan.rows, 1, 2))  # kernels, recorded steps
     before = without.engine.stats.prefill_tokens
@@ -189,15 +181,6 @@ def _first_tokens_only(rows: list[Request]) -> list[Request]:
     """Some of the rows, to generate a single token each: their cost is that of their prompts."""
     one = SamplingParams(max_tokens=1, ignore_eos=True)
     return [replace(row, sampling=one) for row in rows[::_PREFILL_SHARE]]
-
-
-def _check_length(plan: PrefixPlan, engine: Engine) -> None:
-    needed = plan.prefix + plan.own + plan.tg
-    if needed > engine.max_model_len:
-        raise EngineConfigError(
-            f"a row needs {needed} tokens, the model's context is {engine.max_model_len}: lower "
-            "--prefix, --own or --ntg"
-        )
 
 
 def prefix_lines(path: Path, plan: PrefixPlan, result: PrefixResult, threads: int) -> list[str]:

@@ -209,7 +209,7 @@ def bench(
     dequant_cache_layers: Annotated[
         str, typer.Option(help="Bounds of the dequant cache in layers to measure; all: no bound.")
     ] = "all",
-    max_num_batched_tokens: Annotated[int, typer.Option(min=1, help="Most tokens a step.")] = 512,
+    max_num_batched_tokens: opt.StepTokens = 512,
     profile: Annotated[
         bool, typer.Option("--profile", help="Show the share of each stage of a step instead.")
     ] = False,
@@ -247,19 +247,10 @@ def bench_prefix(
     output_format: opt.TableOrJson = "table",
 ) -> None:
     """Measure rows that share a prefix, with and without reuse of its keys and values."""
-    from worker.engine.config import EngineConfig
-
     from .bench_prefix import PrefixPlan, run_prefix_bench
 
-    plan = PrefixPlan(
-        rows=rows,
-        prefix=prefix,
-        own=own,
-        tg=ntg,
-        b=npl,
-        compute=compute or EngineConfig().compute,
-        threads=threads,
-    )
+    computed = opt.given(compute=compute, threads=threads)
+    plan = PrefixPlan(rows=rows, prefix=prefix, own=own, tg=ntg, b=npl, **computed)
     run_prefix_bench(model, plan, output_format)
 
 
@@ -270,26 +261,20 @@ def bench_mixed(
     ntg: Annotated[int, typer.Option(min=1, help="Steps that they are watched for.")] = 200,
     long: Annotated[int, typer.Option(min=1, help="Tokens of a long prompt.")] = 4000,
     every: Annotated[int, typer.Option(min=1, help="Steps between two long prompts.")] = 50,
-    max_num_batched_tokens: Annotated[int, typer.Option(min=1, help="Most tokens a step.")] = 512,
+    max_num_batched_tokens: opt.StepTokens = 512,
     compute: opt.Compute = None,
     threads: opt.Threads = None,
     output_format: opt.TableOrJson = "table",
 ) -> None:
     """Measure how long decoding rows wait for a token while long prompts arrive."""
-    from worker.engine.config import EngineConfig
-
     from .bench_mixed import MixedPlan, run_mixed_bench
 
-    plan = MixedPlan(
-        b=npl,
-        tg=ntg,
-        long=long,
-        every=every,
-        max_num_batched_tokens=max_num_batched_tokens,
-        compute=compute or EngineConfig().compute,
-        threads=threads,
+    computed = opt.given(
+        max_num_batched_tokens=max_num_batched_tokens, compute=compute, threads=threads
     )
-    run_mixed_bench(model, plan, output_format)
+    run_mixed_bench(
+        model, MixedPlan(b=npl, tg=ntg, long=long, every=every, **computed), output_format
+    )
 
 
 @app.command("bench-pool", cls=Verb)

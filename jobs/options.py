@@ -29,6 +29,7 @@ Compute = Annotated[
     Literal["int8", "f32"] | None,
     typer.Option(help="Arithmetic of the weights; docs/options.md says what each is."),
 ]
+StepTokens = Annotated[int, typer.Option(min=1, help="Most tokens a step.")]
 MaxModelLen = Annotated[
     int | None,
     typer.Option(min=1, help="Most tokens of prompt and completion; the model's by default."),

@@ -25,13 +25,16 @@ def write(path, **columns):
     pq.write_table(pa.table(columns), path)
 
 
-def refused(kind, path, *names, **columns):
-    """Check that opening fails with a message of one line that holds all names."""
+def refusal(kind, path, **columns):
+    """The message with which opening fails, an error of that kind."""
     with pytest.raises(kind) as caught:
         open_dataset(path, **columns)
-    message = str(caught.value)
-    assert [] == [name for name in names if name not in message], message
-    assert "\n" not in message
+    return str(caught.value)
+
+
+def says(message, *parts):
+    """Whether a message is one line and holds all parts."""
+    return "\n" not in message and all(part in message for part in parts)
 
 
 def test_row_ids_follow_the_bytewise_order_of_relative_paths(tmp_path):
@@ -82,7 +85,7 @@ def test_a_file_name_that_is_not_utf8_is_read(tmp_path):
         pytest.skip("this file system takes UTF-8 names only")
     assert 1 == open_dataset(tmp_path).num_rows
     odd.write_bytes(b"PAR1")
-    refused(InputError, tmp_path, "\N{REPLACEMENT CHARACTER}.parquet")
+    assert says(refusal(InputError, tmp_path), "\N{REPLACEMENT CHARACTER}.parquet")
 
 
 def test_a_glob_pattern_selects_files(tmp_path):
@@ -96,20 +99,20 @@ def test_a_glob_pattern_selects_files(tmp_path):
 @pytest.mark.parametrize("name", ["nothing-here", "nothing*.parquet"])
 def test_an_input_that_is_not_there_is_an_input_error(tmp_path, name):
     """A missing path or an empty match names the path."""
-    refused(InputError, tmp_path / name, name)
+    assert says(refusal(InputError, tmp_path / name), name)
 
 
 def test_an_empty_folder_is_an_input_error(tmp_path):
     """A folder with skipped names alone is refused, not taken for zero rows."""
     (tmp_path / "_SUCCESS").touch()
-    refused(InputError, tmp_path, str(tmp_path), "no Parquet files")
+    assert says(refusal(InputError, tmp_path), str(tmp_path), "no Parquet files")
 
 
 def test_a_loop_of_links_is_refused(tmp_path):
     """A symbolic link to a folder above does not send us round for ever."""
     write(tmp_path / "a" / "x.parquet", prompt=["x"])
     (tmp_path / "a" / "up").symlink_to(tmp_path)
-    refused(InputError, tmp_path, "symbolic link")
+    assert says(refusal(InputError, tmp_path), "symbolic link")
 
 
 def test_links_to_files_and_folders_are_followed(tmp_path):
@@ -134,7 +137,7 @@ def test_links_to_files_and_folders_are_followed(tmp_path):
 )
 def test_bad_footers_name_the_file(data, case, names):
     """A footer that is missing, encrypted or does not fit the file is found before any row."""
-    refused(InputError, data / "cases" / case, *names)
+    assert says(refusal(InputError, data / "cases" / case), *names)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,7 @@ def test_bad_footers_name_the_file(data, case, names):
 def test_files_that_are_no_parquet_name_themselves(tmp_path, content, name):
     """An empty file and a CSV file under a Parquet name are refused by name, in a folder too."""
     (tmp_path / "notes.parquet").write_bytes(content)
-    refused(InputError, tmp_path, "notes.parquet", name)
+    assert says(refusal(InputError, tmp_path), "notes.parquet", name)
 
 
 def test_a_folder_is_read_for_parquet_files_by_name_or_first_bytes(tmp_path):
@@ -157,7 +160,7 @@ def test_a_folder_is_read_for_parquet_files_by_name_or_first_bytes(tmp_path):
     (tmp_path / "README.md").write_text("# about the data")
     assert ["data"] == [file.relative for file in open_dataset(tmp_path).files]
     (tmp_path / "data.tmp").write_bytes((tmp_path / "data").read_bytes()[:-50])
-    refused(InputError, tmp_path, "data.tmp", NO_FOOTER)
+    assert says(refusal(InputError, tmp_path), "data.tmp", NO_FOOTER)
 
 
 def test_a_damaged_footer_is_an_input_error_wherever_the_damage_is(data, tmp_path):
@@ -200,20 +203,20 @@ def test_encrypted_columns_under_a_readable_footer_are_found(tmp_path):
     path = tmp_path / "x.parquet"
     with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
         writer.write_table(table)
-    refused(InputError, path, "x.parquet", "encrypted")
+    assert says(refusal(InputError, path), "x.parquet", "encrypted")
 
 
 def test_types_that_differ_between_files_are_refused(data):
     """The message names the column, both files and both types."""
     names = ["score", "input/a.parquet", "input/b.parquet", "int64", "string"]
-    refused(JobConfigError, data / "cases/425-schemas-conflict/input", *names)
+    assert says(refusal(JobConfigError, data / "cases/425-schemas-conflict/input"), *names)
 
 
 def test_a_column_that_some_files_lack_is_refused(tmp_path):
     """A column of one file that another lacks has no value there; both files are named."""
     write(tmp_path / "a.parquet", prompt=["x"], extra=[1])
     write(tmp_path / "b.parquet", prompt=["x"])
-    refused(JobConfigError, tmp_path, "extra", "a.parquet", "b.parquet")
+    assert says(refusal(JobConfigError, tmp_path), "extra", "a.parquet", "b.parquet")
 
 
 def test_the_order_of_columns_may_differ_between_files(tmp_path):
@@ -226,7 +229,7 @@ def test_the_order_of_columns_may_differ_between_files(tmp_path):
 def test_duplicate_columns_are_refused(data):
     """Two columns of one name: file and column are named."""
     path = data / "cases/411-duplicate-user-columns/rows.parquet"
-    refused(JobConfigError, path, "rows.parquet", "score")
+    assert says(refusal(JobConfigError, path), "rows.parquet", "score")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +238,7 @@ def test_duplicate_columns_are_refused(data):
 def test_a_prompt_of_a_wrong_type_is_refused(data, file, type_):
     """The message names file, column, the type found and the type needed."""
     path = data / "cases/437-prompt-of-wrong-type" / file
-    refused(JobConfigError, path, file, "prompt", type_, "string")
+    assert says(refusal(JobConfigError, path), file, "prompt", type_, "string")
 
 
 @pytest.mark.parametrize(
@@ -258,19 +261,23 @@ def test_every_kind_of_text_is_a_prompt(tmp_path, type_):
 def test_messages_of_a_wrong_type_are_refused(tmp_path, messages):
     """Numbers, lists of strings and single structs are no conversations."""
     write(tmp_path / "a.parquet", messages=messages)
-    refused(JobConfigError, tmp_path / "a.parquet", "a.parquet", "messages", "list of struct")
+    assert says(
+        refusal(JobConfigError, tmp_path / "a.parquet"), "a.parquet", "messages", "list of struct"
+    )
 
 
 def test_sampling_params_of_a_wrong_type_are_refused(tmp_path):
     """A column of numbers cannot hold sampling parameters."""
     write(tmp_path / "a.parquet", prompt=["x"], sampling_params=[0.5])
-    refused(JobConfigError, tmp_path / "a.parquet", "sampling_params", "double", "struct")
+    assert says(
+        refusal(JobConfigError, tmp_path / "a.parquet"), "sampling_params", "double", "struct"
+    )
 
 
 def test_neither_prompt_nor_messages_is_refused(tmp_path):
     """The message lists the columns there are."""
     write(tmp_path / "a.parquet", question=["x"])
-    refused(JobConfigError, tmp_path / "a.parquet", "prompt or messages", "question")
+    assert says(refusal(JobConfigError, tmp_path / "a.parquet"), "prompt or messages", "question")
 
 
 def test_a_column_that_was_named_must_be_there_and_is_the_only_one(tmp_path):
@@ -278,8 +285,10 @@ def test_a_column_that_was_named_must_be_there_and_is_the_only_one(tmp_path):
     write(tmp_path / "a.parquet", question=["x"], messages=["[]"])
     used = open_dataset(tmp_path / "a.parquet", prompt="question").columns
     assert ["question"] == used.names()
-    refused(JobConfigError, tmp_path / "a.parquet", "no column query", prompt="query")
-    refused(JobConfigError, tmp_path / "a.parquet", "no column sp", sampling_params="sp")
+    assert says(refusal(JobConfigError, tmp_path / "a.parquet", prompt="query"), "no column query")
+    assert says(
+        refusal(JobConfigError, tmp_path / "a.parquet", sampling_params="sp"), "no column sp"
+    )
 
 
 def test_metadata_of_unknown_extension_types_is_kept(tmp_path):
@@ -310,9 +319,9 @@ def test_a_pipe_is_refused_or_skipped_and_never_waited_for(tmp_path):
     write(tmp_path / "in/a.parquet", prompt=["x"])
     os.mkfifo(tmp_path / "in/pipe")
     assert 1 == open_dataset(tmp_path / "in").num_rows
-    refused(InputError, tmp_path / "in/pipe", "pipe", "not a regular file")
+    assert says(refusal(InputError, tmp_path / "in/pipe"), "pipe", "not a regular file")
     (tmp_path / "in/pipe").rename(tmp_path / "in/pipe.parquet")
-    refused(InputError, tmp_path / "in", "pipe.parquet", "not a regular file")
+    assert says(refusal(InputError, tmp_path / "in"), "pipe.parquet", "not a regular file")
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "loop", "s3://bucket/a.parquet"])
@@ -320,7 +329,7 @@ def test_a_path_that_cannot_be_opened_is_an_input_error(tmp_path, monkeypatch, n
     """A name too long, a link to itself and a URL: one line that names them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop").symlink_to("loop")
-    refused(InputError, name, name)
+    assert says(refusal(InputError, name), name)
 
 
 @pytest.mark.parametrize("pattern", ["in", "in/*", "in/**/*.parquet", "in/secret/*"])
@@ -336,14 +345,14 @@ def test_a_folder_that_may_not_be_read_is_an_input_error(tmp_path, monkeypatch, 
         return iterdir(folder)
 
     monkeypatch.setattr(Path, "iterdir", refusing)
-    refused(InputError, tmp_path / pattern, "in/secret", "Permission denied")
+    assert says(refusal(InputError, tmp_path / pattern), "in/secret", "Permission denied")
 
 
 def test_a_pattern_does_not_follow_a_loop_of_links(tmp_path):
     """Round and round, the same rows would be there forty times."""
     write(tmp_path / "a/x.parquet", prompt=["x"])
     (tmp_path / "a/up").symlink_to(tmp_path)
-    refused(InputError, tmp_path / "**" / "*.parquet", "symbolic link")
+    assert says(refusal(InputError, tmp_path / "**" / "*.parquet"), "symbolic link")
     assert 1 == open_dataset(tmp_path / "*" / "*.parquet").num_rows
 
 
@@ -361,7 +370,7 @@ def test_an_unsupported_compression_is_refused_before_any_row(tmp_path):
     pq.write_table(pa.table({"prompt": ["x"] * 9}), path, compression="snappy")
     snappy, lzo = b"\x06prompt\x15\x02", b"\x06prompt\x15\x06"  # the path, then field 4: codec
     path.write_bytes(path.read_bytes().replace(snappy, lzo))
-    refused(InputError, tmp_path, "x.parquet", "LZO", "compressed by zstd or snappy")
+    assert says(refusal(InputError, tmp_path), "x.parquet", "LZO", "compressed by zstd or snappy")
 
 
 @pytest.mark.parametrize(
@@ -376,10 +385,12 @@ def test_a_missing_column_names_what_was_meant(tmp_path, column, there, hint):
     """Another case, a slip, or a field inside a column."""
     values = [{"text": "x"}] if there == "doc" else ["x"]
     write(tmp_path / "x.parquet", **{there: values})
-    refused(JobConfigError, tmp_path, "x.parquet", column or "prompt", hint, prompt=column)
+    assert says(
+        refusal(JobConfigError, tmp_path, prompt=column), "x.parquet", column or "prompt", hint
+    )
 
 
 def test_a_missing_column_names_few_of_very_many(tmp_path):
     """A table of 300 columns gives a line, not a page."""
     write(tmp_path / "x.parquet", **{f"c{index}": [0] for index in range(300)})
-    refused(JobConfigError, tmp_path, "c19 and 280 more")
+    assert says(refusal(JobConfigError, tmp_path), "c19 and 280 more")

@@ -40,6 +40,21 @@ class Bench:
         self.scheduler.add(sequence)
         return sequence
 
+    def fork(self, parent, *indices):
+        """Queue further completions of a row."""
+        forks = [
+            make_sequence(
+                parent.prompt_token_ids,
+                row_id=parent.row_id,
+                tables=self.pool.new_tables(),
+                completion_index=index,
+                forked_from=parent,
+            )
+            for index in indices
+        ]
+        self.scheduler.add_forks(forks)
+        return forks
+
     def step(self):
         """Schedule and pretend to run; [(row, tokens)], sampling rows get a token."""
         chunks = self.scheduler.schedule()
@@ -264,17 +279,7 @@ def test_forks_share_the_prompt_and_compute_its_last_token():
     bench.add(1, 3)
     bench.scheduler._max_num_seqs = 1
     assert bench.step() == [(0, 10)]
-    forks = [
-        make_sequence(
-            parent.prompt_token_ids,
-            row_id=0,
-            tables=bench.pool.new_tables(),
-            completion_index=index,
-            forked_from=parent,
-        )
-        for index in (1, 2)
-    ]
-    bench.scheduler.add_forks(forks)
+    forks = bench.fork(parent, 1, 2)
     bench.scheduler._max_num_seqs = 4
     assert bench.step() == [(0, 1), (0, 1), (0, 1), (1, 3)]
     tables = [sequence.tables[0].blocks.tolist() for sequence in (parent, *forks)]
@@ -287,14 +292,7 @@ def test_fork_of_a_row_that_ended_starts_from_the_prefix_cache():
     bench = Bench(budget=100)
     parent = bench.add(0, 10)
     bench.step()
-    fork = make_sequence(
-        parent.prompt_token_ids,
-        row_id=0,
-        tables=bench.pool.new_tables(),
-        completion_index=1,
-        forked_from=parent,
-    )
-    bench.scheduler.add_forks([fork])
+    bench.fork(parent, 1)
     bench.scheduler.remove(parent)
     assert bench.step() == [(0, 2)]
 
@@ -323,14 +321,7 @@ def test_fork_reserves_the_block_that_it_copies():
     bench = Bench(num_blocks=5, budget=100, prefix_caching=False)
     parent = bench.add(0, 10)
     bench.step()
-    fork = make_sequence(
-        parent.prompt_token_ids,
-        row_id=0,
-        tables=bench.pool.new_tables(),
-        completion_index=1,
-        forked_from=parent,
-    )
-    bench.scheduler.add_forks([fork])
+    bench.fork(parent, 1)
     for _ in range(4):
         assert bench.step() == [(0, 1)]
     assert bench.scheduler.num_preemptions == 0
