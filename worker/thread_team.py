@@ -23,7 +23,7 @@ from .kernels.team import (
     WORDS_A_THREAD,
     announce,
     follow,
-    take_part,
+    lead,
     team_words,
 )
 
@@ -56,7 +56,9 @@ class ThreadTeam:
         skew = -address_of(memory) // 8 % _WORDS_A_LINE
         self._words = memory[skew : skew + team_words(threads)]  # see `kernels.team`
         self._address = address_of(self._words)
-        self._job: Job | None = None
+        self._job: Job | None = None  # of the last region, while helpers may still look at it
+        self._busy = False
+        self._summoned = False
         self._error: BaseException | None = None
         self._parked = 0
         self._closed = False
@@ -99,15 +101,18 @@ class ThreadTeam:
         """
         self._assert_free()
         self._wait_for_helpers()
-        self._job = job
+        self._job, self._error = job, None
         self._words[OPERATIONS] = 0
         try:
+            self._busy = True
             announce(self._address)
             self._wake_parked()
             self._do_job(0)
             self._wait_for_helpers()
         finally:
-            self._job = None
+            self._busy = False
+        # Not where a KeyboardInterrupt ended the wait: helpers may be on their way to the job.
+        self._job = None
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -115,22 +120,24 @@ class ThreadTeam:
     def replay(self, program: tuple[int, int, int, int, int]) -> None:
         """Take all threads through a compiled program; the work is done when this returns.
 
+        A KeyboardInterrupt comes before the program or after it: the caller begins the region and
+        takes its own part in a single compiled call, with the helpers awake already.
+
         Args:
             program: of the arguments of `run_operations`, those that are the program's own.
         """
         self._assert_free()
         self._wait_for_helpers()
         self._words[OPERATIONS : TIMES + 1] = program
-        region = self._words[REGION] + 1
         try:
-            announce(self._address)
-        finally:  # a KeyboardInterrupt may come in between, when the helpers are on their way
-            if self._words[REGION] == region:
-                self._wake_parked()
-                take_part(self._address, 0, self.threads)
+            self._summoned = True
+            self._wake_parked()
+            lead(self._address, self.threads)
+        finally:
+            self._summoned = False
 
     def _assert_free(self) -> None:
-        assert self._job is None, "ThreadTeam.run was called from within a work item"
+        assert not self._busy, "ThreadTeam.run was called from within a work item"
         assert not self._closed, "ThreadTeam.run was called after close()"
 
     def close(self) -> None:
@@ -157,7 +164,7 @@ class ThreadTeam:
         self.close()
 
     def _wake_parked(self) -> None:
-        """Wake helpers that sleep; the region has begun."""
+        """Wake helpers that sleep; the region has begun, or they are summoned to wait for it."""
         if self._parked:
             with self._wake:
                 self._wake.notify_all()
@@ -177,6 +184,7 @@ class ThreadTeam:
         for helper in range(1, self.threads):
             own = helper * WORDS_A_THREAD
             while (done := self._words[own]) != region:
+                self._wake_parked()  # a KeyboardInterrupt may have come before they were woken
                 wait_for_change(self._address, own, done, _PAUSES, _YIELDS)
 
     def _help(self, helper: int) -> None:
@@ -193,9 +201,9 @@ class ThreadTeam:
             self._words[own] = self._words[REGION]
 
     def _park(self, own: int) -> None:
-        """Sleep until a region has begun that the helper with that word has not done."""
+        """Sleep until a region that the helper with that word has not done begins, or soon will."""
         with self._wake:
             self._parked += 1
-            while self._words[REGION] == self._words[own]:
+            while self._words[REGION] == self._words[own] and not self._summoned:
                 self._wake.wait()
             self._parked -= 1

@@ -137,28 +137,27 @@ def test_programs_may_be_dropped_as_soon_as_they_have_run(team):
         assert np.array_equal(np.arange(1, SIZE + 1), values), turn
 
 
-@pytest.mark.parametrize("announced", [False, True])
-def test_an_interrupt_around_the_announcement_strands_no_thread(monkeypatch, team, announced):
-    """Helpers that are on their way wait at a barrier: the caller goes there before it raises."""
+@pytest.mark.parametrize("ran", [False, True])
+def test_an_interrupt_before_or_after_the_program_strands_no_thread(monkeypatch, team, ran):
+    """Between the two it cannot come: helpers and caller are in compiled code together."""
     values, threads, _ = arrays()
     program = Program(team, Stages(), 4)
     program.add_task("norm", add_item, [address_of(values), address_of(threads)], items=SIZE)
     program.finish()
-    interrupts, real = [1], worker.thread_team.announce
+    real = worker.thread_team.lead
 
-    def interrupted(words):
-        if announced or not interrupts:
-            real(words)
-        if interrupts:
-            interrupts.pop()
-            raise KeyboardInterrupt
+    def interrupted(*arguments):
+        if ran:
+            real(*arguments)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(worker.thread_team, "announce", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        program.run()
-    assert np.array_equal(announced * np.arange(1, SIZE + 1), values)
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.thread_team, "lead", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            program.run()
+    assert np.array_equal(ran * np.arange(1, SIZE + 1), values)
     program.run()
-    assert np.array_equal((1 + announced) * np.arange(1, SIZE + 1), values)
+    assert np.array_equal((1 + ran) * np.arange(1, SIZE + 1), values)
 
 
 def test_times_are_recorded_by_stage_while_recording(team):

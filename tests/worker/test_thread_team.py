@@ -1,5 +1,6 @@
 """The thread team: every item once, exceptions to the caller, an orderly end."""
 
+import signal
 import threading
 import time
 
@@ -120,6 +121,90 @@ def test_a_program_wakes_parked_threads():
                 time.sleep(0.01)
             program.run()
             assert (values == turn).all()
+
+
+class Interrupts:
+    """Signals come to this thread all the time; the next one after `armed` raises, like Ctrl-C."""
+
+    def __init__(self):
+        self.armed = False
+        self._over = threading.Event()
+        self._sender = threading.Thread(target=self._send, args=(threading.get_ident(),))
+
+    def __enter__(self):
+        self._before = signal.signal(signal.SIGUSR1, self._interrupt)
+        self._sender.start()
+        return self
+
+    def __exit__(self, *_):
+        self.armed = False
+        self._over.set()
+        self._sender.join()
+        signal.signal(signal.SIGUSR1, self._before)
+
+    def _send(self, thread):
+        turn = 0
+        while not self._over.wait(1e-4 * (turn % 7)):
+            signal.pthread_kill(thread, signal.SIGUSR1)
+            turn += 1
+
+    def _interrupt(self, _signal, _frame):
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+
+
+def test_interrupts_strand_no_helper():
+    """Wherever they come: a program runs wholly or not at all, and the team goes on."""
+    values, interrupted = np.zeros(8, np.int64), 0
+    with ThreadTeam(3) as team, Interrupts() as interrupts:
+        program = Program(team, Stages(), 1)
+        program.add_task("norm", count_one, [address_of(values)], items=8)
+        program.finish()
+        program.run()  # compiles what it needs, as the next line does
+        team.run(lambda item: None, 5)
+        while interrupted < 500:
+            try:
+                interrupts.armed = True
+                while True:
+                    program.run()
+                    team.run(lambda item: time.sleep(1e-5 * item), 5)
+            except KeyboardInterrupt:
+                interrupted += 1
+            assert len(set(values.tolist())) == 1
+            if interrupted % 100 == 0:
+                time.sleep(0.05)  # long enough for helpers to park
+        seen = []
+        team.run(seen.append, 20)
+        assert sorted(seen) == list(range(20))
+
+
+@pytest.mark.parametrize("parked", [False, True])
+@pytest.mark.parametrize("call", ["program", "job"])
+def test_an_interrupt_before_helpers_are_woken_strands_none(monkeypatch, call, parked):
+    """The region has not begun, or is ended before the next one."""
+    values, seen = np.zeros(8, np.int64), []
+    with ThreadTeam(3) as team:
+        program = Program(team, Stages(), 1)
+        program.add_task("norm", count_one, [address_of(values)], items=8)
+        program.finish()
+        program.run()
+        run = program.run if call == "program" else lambda: team.run(seen.append, 20)
+        while parked and team._parked < 2:
+            time.sleep(0.01)
+        with monkeypatch.context() as patch:
+            patch.setattr(team, "_wake_parked", _interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                run()
+        program.run()  # waits for what is left of the job
+        seen.clear()
+        run()
+        assert values.tolist() == [3 if call == "program" else 2] * 8
+        assert call == "program" or sorted(seen) == list(range(20))
+
+
+def _interrupt():
+    raise KeyboardInterrupt
 
 
 def test_close_ends_the_threads_and_may_be_repeated():

@@ -47,6 +47,13 @@ def take_part(words: int, thread: int, threads: int) -> None:
 
 
 @kernel
+def lead(words: int, threads: int) -> None:
+    """Begin a region and take the caller's thread through its program."""
+    announce(words)
+    take_part(words, 0, threads)
+
+
+@kernel
 def follow(words: int, helper: int, threads: int, pauses: int, yields: int) -> bool:
     """Follow the team through programs; True when a job in Python has begun, False when nothing.
 
