@@ -46,14 +46,8 @@ for count in (1, 2, 3, len(params)):
 print(CODE_CACHE.compiled, CODE_CACHE.loaded)
 """
 
-# Kernels that only tests and measurements call; models call the same code from tasks.
-NO_MODELS = {
-    "kv_write._kv_write",
-    "layer_norm._layer_norm",
-    "rms_norm._rms_norm",
-    "rope._rope",
-    "task_arguments.run_items",
-}
+# Kernels that only measurements call; models call the same code from tasks.
+NO_MODELS = {"kv_write._kv_write"}
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .attention import ITEM_WORDS, MOST_PARTS, QUERY_TILE, attention_task
+from .attention import ITEM_WORDS, MOST_PARTS, QUERY_TILE
 from .attention_span import take_span
 from .attention_tiles import MOST_ROWS, SPAN, lanes, score_tile, value_tile
 from .native import address_of, real_word
-from .task_arguments import KVDtype, kv_dtype, pool_shape, rows_at, run_items
+from .task_arguments import KVDtype, kv_dtype, pool_shape, rows_at
 
 _LINE = 64  # bytes of a cache line
 
@@ -86,42 +86,44 @@ def attention_arguments(
     assert items.shape[1:] == (ITEM_WORDS,), items.shape
     assert {table.dtype, positions.dtype, items.dtype} == {np.dtype(np.int32)}, "not int32"
     group = heads // kv_heads
-    *offsets, size = _scratch_offsets(group, head_dim)
-    assert scratch.threads.shape[1] >= size, (scratch.threads.shape, size)
-    part_bytes = _part_bytes(group, head_dim)
-    assert scratch.parts.shape == (MOST_PARTS, part_bytes), (scratch.parts.shape, part_bytes)
-    panel_heads, panel_tokens = _panel(group)
     words = [
         *rows_at(qkv, heads * head_dim),
-        address_of(keys),
-        address_of(values),
+        *(address_of(keys), address_of(values)),
         *rows_at(out, heads * head_dim),
-        address_of(table),
-        table_stride_word,
-        address_of(positions),
-        address_of(items),
-        kv_heads,
-        block_size,
-        head_dim,
-        _columns(head_dim),
-        group,
-        panel_heads,
-        panel_tokens,
-        window or 0,
-        real_word(scale),
-        real_word(cap or 0.0),
-        int(keys.dtype == np.float16),
-        *_tiles(kv_dtype(keys), panel_heads),
+        *(address_of(table), table_stride_word, address_of(positions), address_of(items)),
+        *(kv_heads, block_size, head_dim, _columns(head_dim), group, *_panel(group)),
+        *(window or 0, real_word(scale), real_word(cap or 0.0)),
+        *_kernels(kv_dtype(keys), group),
+        *_scratch_words(scratch, group, head_dim),
+    ]
+    return np.array(words, np.int64)
+
+
+def _kernels(dtype: KVDtype, group: int) -> list[int]:
+    """Whether K and V are float16, and the addresses of what works on a span of them."""
+    panel_heads, panel_tokens = _panel(group)
+    return [
+        int(dtype == "float16"),
+        *_tiles(dtype, panel_heads),
         *_tiles("float32", panel_heads),
         *_tiles("float32", panel_heads * panel_tokens),
         take_span.address,
+    ]
+
+
+def _scratch_words(scratch: AttentionScratch, group: int, head_dim: int) -> list[int]:
+    """Where scratch memory of the right shape is, and where its parts begin."""
+    *offsets, size = _scratch_offsets(group, head_dim)
+    part_bytes = _part_bytes(group, head_dim)
+    assert scratch.threads.shape[1] >= size, (scratch.threads.shape, size)
+    assert scratch.parts.shape == (MOST_PARTS, part_bytes), (scratch.parts.shape, part_bytes)
+    return [
         address_of(scratch.threads),
         scratch.threads.strides[0],
         address_of(scratch.parts),
         part_bytes,
         *offsets,
     ]
-    return np.array(words, np.int64)
 
 
 def _tiles(dtype: KVDtype, rows: int) -> tuple[int, int]:
@@ -163,29 +165,3 @@ def _scratch_offsets(group: int, head_dim: int) -> list[int]:
         4 * SPAN * columns,
     )
     return list(accumulate(map(_lines, sizes), initial=0))
-
-
-def attention(
-    qkv: NDArray[np.float32],
-    keys: NDArray[Any],
-    values: NDArray[Any],
-    out: NDArray[np.float32],
-    table: NDArray[np.int32],
-    positions: NDArray[np.int32],
-    items: NDArray[np.int32],
-    window: int | None,
-    scale: float,
-    cap: float | None,
-) -> None:
-    """Attend from the queries of some work items; see `attention_arguments` for the arrays.
-
-    out has heads * head_dim columns, and `table` as many as it has.
-    """
-    heads, kv_heads, head_dim = out.shape[1] // values.shape[3], values.shape[1], values.shape[3]
-    scratch = attention_scratch(1, heads, kv_heads, head_dim)
-    header = np.array([table.shape[1]], np.int64)
-    arguments = attention_arguments(
-        qkv, keys, values, out, table, positions, items, scratch, heads=heads,
-        table_stride_word=0, window=window, scale=scale, cap=cap,
-    )  # fmt: skip
-    run_items(attention_task.address, address_of(header), address_of(arguments), 0, len(items))

@@ -166,37 +166,17 @@ def _emit_value_columns(
     """Add all slots into `per` vectors of columns of each row."""
     weights, bases, step, low, high, sums, columns = arguments
     lanes = registers.lanes
-    kind = vector(FLOAT, lanes)
-    width = ir.Constant(INT64, lanes)
-    places = [
-        at(
-            builder,
-            at(
-                builder,
-                pointer(builder, sums),
-                times(builder, builder.mul(columns, ir.Constant(INT64, row)), 4),
-            ),
-            times(builder, builder.add(at_vector, ir.Constant(INT64, i)), 4 * lanes),
-        )
-        for row in range(rows)
-        for i in range(per)
-    ]
-    first_group = builder.udiv(low, width)
-    last_group = builder.udiv(builder.sub(high, ir.Constant(INT64, 1)), width)
-    groups = builder.add(builder.sub(last_group, first_group), ir.Constant(INT64, 1))
+    places = _sum_places(builder, lanes, rows, per, at_vector, sums, columns)
+    first_group, groups = _groups_of(builder, lanes, low, high)
     sideways = times(builder, at_vector, source.bytes * lanes)
 
     def take_group(turn: Value, state: list[Value]) -> list[Value]:
         group = builder.add(first_group, turn)
-        base = load(
-            builder, at(builder, pointer(builder, bases), times(builder, group, 8)), INT64, 8
-        )
-        begin = builder.mul(group, width)
-        end = builder.add(begin, width)
-        start = builder.select(builder.icmp_signed(">", low, begin), low, begin)
-        stop = builder.select(builder.icmp_signed("<", high, end), high, end)
-        value = at(builder, pointer(builder, base), sideways)
-        value = at(builder, value, builder.mul(builder.sub(start, begin), step))
+        base = _listed(builder, builder.add(bases, times(builder, group, 8)), 0)
+        begin = times(builder, group, lanes)
+        start, stop = _slots_of(builder, lanes, begin, low, high)
+        down = builder.mul(builder.sub(start, begin), step)
+        value = at(builder, at(builder, base, sideways), down)
         weight = at(builder, pointer(builder, weights), times(builder, start, 4))
 
         def add_slot(slot: Value, state: list[Value]) -> list[Value]:
@@ -213,9 +193,46 @@ def _emit_value_columns(
 
         return loop(builder, builder.sub(stop, start), state, add_slot)
 
-    state = [load(builder, place, kind, 4) for place in places]
+    state = [load(builder, place, vector(FLOAT, lanes), 4) for place in places]
     for place, result in zip(places, loop(builder, groups, state, take_group), strict=True):
         store(builder, result, place, 4)
+
+
+def _sum_places(
+    builder: ir.IRBuilder,
+    lanes: int,
+    rows: int,
+    per: int,
+    at_vector: Value,
+    sums: Value,
+    columns: Value,
+) -> list[Value]:
+    """Pointers to `per` vectors of each row of sums, from a vector on."""
+    rows_at = [
+        at(builder, pointer(builder, sums), times(builder, columns, 4 * row)) for row in range(rows)
+    ]
+    along = [
+        times(builder, builder.add(at_vector, ir.Constant(INT64, i)), 4 * lanes) for i in range(per)
+    ]
+    return [at(builder, row, offset) for row in rows_at for offset in along]
+
+
+def _groups_of(builder: ir.IRBuilder, lanes: int, low: Value, high: Value) -> tuple[Value, Value]:
+    """The first group with a slot low <= slot < high, and how many groups have one."""
+    width, one = ir.Constant(INT64, lanes), ir.Constant(INT64, 1)
+    first = builder.udiv(low, width)
+    last = builder.udiv(builder.sub(high, one), width)
+    return first, builder.add(builder.sub(last, first), one)
+
+
+def _slots_of(
+    builder: ir.IRBuilder, lanes: int, begin: Value, low: Value, high: Value
+) -> tuple[Value, Value]:
+    """Of the group of slots that begins at `begin`, those low <= slot < high: first and end."""
+    end = builder.add(begin, ir.Constant(INT64, lanes))
+    start = builder.select(builder.icmp_signed(">", low, begin), low, begin)
+    stop = builder.select(builder.icmp_signed("<", high, end), high, end)
+    return start, stop
 
 
 def _products(

@@ -5,7 +5,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .flat import flat
 from .jit import kernel
 from .native import float32s, real, task, word
 from .vector import (
@@ -26,21 +25,6 @@ Activation = Literal["silu", "gelu_tanh"]
 # gelu(x) = x / 2 * (1 + tanh(u)) = x / (1 + e^(-2 u)) with u = sqrt(2 / pi) * (x + 0.044715 x^3)
 _GELU_LINEAR = np.float32(-2.0 * 0.7978845608028654)
 _GELU_CUBIC = np.float32(-2.0 * 0.7978845608028654 * 0.044715)
-
-
-def gated_activation(
-    gate_up: NDArray[np.float32], out: NDArray[np.float32], activation: Activation
-) -> None:
-    """Compute out = activation(gate) * up.
-
-    Args:
-        gate_up: [tokens, 2 * width] float32, C-contiguous: gate, then up.
-        out: [tokens, width] float32, C-contiguous.
-        activation: "silu" (SwiGLU), or "gelu_tanh" (GeGLU with the tanh approximation).
-    """
-    tokens, width = out.shape
-    assert gate_up.shape == (tokens, 2 * width), (gate_up.shape, out.shape)
-    gated(flat(gate_up), flat(out), tokens, width, *factors(activation))
 
 
 def factors(activation: Activation) -> tuple[np.float32, np.float32]:
@@ -78,12 +62,6 @@ def _gate(g: Any, linear: np.float32, cubic: np.float32) -> Any:
     """Compute g / (1 + exp(linear g + cubic g^3)) in each lane."""
     slope = fma8(mul8(g, g), splat8(cubic), splat8(linear))
     return div8(g, add8(splat8(np.float32(1.0)), exp8(mul8(g, slope))))
-
-
-def activate(x: NDArray[np.float32], out: NDArray[np.float32], activation: Activation) -> None:
-    """Apply the activation to x; float32, C-contiguous, of one shape; out may be x."""
-    assert out.shape == x.shape, (out.shape, x.shape)
-    activated(flat(x), flat(out), *factors(activation))
 
 
 @kernel

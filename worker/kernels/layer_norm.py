@@ -5,50 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .flat import flat
 from .jit import kernel
 from .rms_norm import normalize_row
 from .vector import add8, load8, load_part, splat8, store8, store_part, sum8
-
-
-def layer_norm(
-    x: NDArray[np.float32],
-    weight: NDArray[np.float32],
-    bias: NDArray[np.float32] | None,
-    out: NDArray[np.float32],
-    eps: float,
-) -> None:
-    """Take off each row's mean, divide by its deviation, multiply by `weight` and add `bias`.
-
-    A row whose squares overflow becomes NaN.
-
-    Args:
-        x: [rows, width] float32, C-contiguous.
-        weight: [width] float32.
-        bias: [width] float32; None for none.
-        out: [rows, width] float32, C-contiguous; may be x.
-        eps: added to the variance.
-    """
-    assert out.shape == x.shape, (out.shape, x.shape)
-    assert weight.shape == x.shape[1:], (weight.shape, x.shape)
-    assert bias is None or bias.shape == weight.shape, (bias.shape, weight.shape)
-    shift = np.empty(0, np.float32) if bias is None else bias
-    _layer_norm(flat(x), weight, shift, flat(out), np.float32(eps))
-
-
-@kernel
-def _layer_norm(
-    x: NDArray[np.float32],
-    weight: NDArray[np.float32],
-    bias: NDArray[np.float32],
-    out: NDArray[np.float32],
-    eps: np.float32,
-) -> None:
-    """Shapes: x and out [rows * width], weight [width], bias [width] or [0]."""
-    width = weight.size
-    for start in range(0, x.size, width):
-        row = out[start : start + width]
-        layer_normalize_row(x[start : start + width], weight, bias, row, eps)
 
 
 @kernel
@@ -59,7 +18,11 @@ def layer_normalize_row(
     out: NDArray[np.float32],
     eps: np.float32,
 ) -> None:
-    """Normalise one vector; shapes: x, weight and out [width], bias [width] or [0] for none."""
+    """Take off the mean, divide by the deviation, multiply by `weight` and add `bias`.
+
+    Shapes: x, weight and out [width], bias [width] or [0] for none; out may be x. A vector whose
+    squares overflow becomes NaN.
+    """
     mean = _sum(x) / np.float32(x.size)
     _add(x, np.float32(-mean), out)
     normalize_row(out, weight, out, eps)

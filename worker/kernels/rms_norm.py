@@ -5,66 +5,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .flat import flat
 from .jit import kernel
 from .vector import add8, fma8, load8, load_part, mul8, splat8, store8, store_part, sum8
-
-
-def rms_norm(
-    x: NDArray[np.float32],
-    weight: NDArray[np.float32],
-    out: NDArray[np.float32],
-    eps: float,
-    first_column: int = 0,
-    vectors: int = 1,
-) -> None:
-    """Divide vectors by their root mean square and multiply them by `weight`.
-
-    A row of x may hold several vectors side by side (the heads of a projection); each is normalised
-    by itself. Columns of `out` outside these vectors are left as they are. A vector whose squares
-    overflow becomes NaN.
-
-    Args:
-        x: [tokens, columns] float32, C-contiguous.
-        weight: [width] float32.
-        out: [tokens, columns] float32, C-contiguous; may be x.
-        eps: added to the mean of squares.
-        first_column: where the first vector of a row starts.
-        vectors: vectors of `width` values in a row.
-    """
-    tokens, columns = x.shape
-    width = len(weight)
-    assert out.shape == x.shape, (out.shape, x.shape)
-    assert first_column + vectors * width <= columns, (first_column, vectors, width, columns)
-    shape = (tokens, columns, first_column, vectors, width)
-    _rms_norm(flat(x), weight, flat(out), *shape, np.float32(eps))
-
-
-@kernel
-def _rms_norm(
-    x: NDArray[np.float32],
-    weight: NDArray[np.float32],
-    out: NDArray[np.float32],
-    tokens: int,
-    columns: int,
-    first_column: int,
-    vectors: int,
-    width: int,
-    eps: np.float32,
-) -> None:
-    """Shapes: x and out [tokens * columns], weight [width]."""
-    for t in range(tokens):
-        for v in range(vectors):
-            start = t * columns + first_column + v * width
-            stop = start + width
-            normalize_row(x[start:stop], weight, out[start:stop], eps)
 
 
 @kernel
 def normalize_row(
     x: NDArray[np.float32], weight: NDArray[np.float32], out: NDArray[np.float32], eps: np.float32
 ) -> None:
-    """Normalise one vector; shapes: x, weight and out [width]; out may be x."""
+    """Divide a vector by its root mean square and multiply it by `weight`.
+
+    Shapes: x, weight and out [width]; out may be x. A vector whose squares overflow becomes NaN.
+    """
     width = x.size
     mean = _sum_of_squares(x, 0, width) / np.float32(width)
     # Squares that overflow would make zeros of the vector, and text of the zeros.

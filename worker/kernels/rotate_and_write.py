@@ -123,27 +123,21 @@ def rotate_and_write_arguments(
     assert slots.dtype == np.int64, slots.dtype
     assert 2 * angles <= head_dim, (angles, head_dim)
     assert distance in (1, angles), (distance, angles)
-    for norm in (query_norm, key_norm):
-        assert norm is None or norm.shape == (head_dim,), (norm.shape, head_dim)
-        assert norm is None or norm.dtype == np.float32, norm.dtype
     words = [
         *rows_at(qkv, (heads + 2 * kv_heads) * head_dim),
-        address_of(positions),
-        address_of(slots),
-        address_of(keys),
-        address_of(values),
-        heads,
-        kv_heads,
-        block_size,
-        head_dim,
-        int(kv_dtype(keys) == "float16"),
-        angles,
-        distance,
-        0 if query_norm is None else address_of(query_norm),
-        0 if key_norm is None else address_of(key_norm),
-        real_word(eps),
-        tables_word,
-        tokens_word,
-        tokens_an_item_word,
+        *(address_of(positions), address_of(slots), address_of(keys), address_of(values)),
+        *(heads, kv_heads, block_size, head_dim, int(kv_dtype(keys) == "float16")),
+        *(angles, distance),
+        *(_norm_address(query_norm, head_dim), _norm_address(key_norm, head_dim), real_word(eps)),
+        *(tables_word, tokens_word, tokens_an_item_word),
     ]
     return np.array(words, np.int64)
+
+
+def _norm_address(weight: NDArray[np.float32] | None, head_dim: int) -> int:
+    """Where the weight of a norm is, 0 for no norm."""
+    if weight is None:
+        return 0
+    assert weight.shape == (head_dim,), (weight.shape, head_dim)
+    assert weight.dtype == np.float32, weight.dtype
+    return address_of(weight)

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .flat import flat
 from .jit import kernel
 from .native import float32s, real, task, word
 from .vector import (
@@ -22,17 +21,6 @@ from .vector import (
 )
 
 
-def soft_cap(x: NDArray[np.float32], cap: float) -> None:
-    """Replace x by cap * tanh(x / cap), in place; infinity becomes NaN.
-
-    Args:
-        x: float32, C-contiguous.
-        cap: bound of the results, above 0.
-    """
-    assert cap > 0, cap
-    soft_cap_values(flat(x), np.float32(cap))
-
-
 @kernel
 def capped8(x: Any, cap: Any) -> Any:
     """Compute cap * tanh(x / cap) in each lane: cap - 2 cap / (1 + e^(2 x / cap))."""
@@ -45,7 +33,7 @@ def capped8(x: Any, cap: Any) -> Any:
 
 @kernel
 def soft_cap_values(x: NDArray[np.float32], cap: np.float32) -> None:
-    """Cap all of x, of any length."""
+    """Replace x, of any length, by cap * tanh(x / cap); infinity becomes NaN."""
     whole = x.size // 8 * 8
     for i in range(0, whole, 8):
         store8(x, i, capped8(load8(x, i), cap))

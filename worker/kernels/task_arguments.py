@@ -5,9 +5,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .jit import kernel
-from .native import call_native
-
 KVDtype = Literal["float32", "float16"]
 
 
@@ -37,10 +34,3 @@ def rows_at(array: NDArray[np.float32], width: int) -> tuple[int, int]:
     assert array.shape[1] >= width, (array.shape, width)
     assert array.strides[1] == 4, f"rows with strides {array.strides} are not contiguous"
     return int(array.__array_interface__["data"][0]), array.strides[0]
-
-
-@kernel
-def run_items(task: int, header: int, arguments: int, first: int, end: int) -> None:
-    """Run items first to end - 1 of a task, given by addresses, as thread 0."""
-    for item in range(first, end):
-        call_native(task, (header, arguments, np.int64(item), np.int64(0)))

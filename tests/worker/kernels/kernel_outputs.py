@@ -13,13 +13,12 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES
 from gguf.constants import GGMLQuantizationType as QType
 
+from tests.worker.kernels.array_kernels import attention, gated_activation, rms_norm, rope, soft_cap
 from tests.worker.models.feeding import logits_of, open_model
 from worker.kernels.argmax import best_token
 from worker.kernels.attention import ITEM_WORDS
-from worker.kernels.attention_arguments import attention
 from worker.kernels.attention_items import attention_items, most_attention_items
 from worker.kernels.dequantize import KERNELS
-from worker.kernels.gated_activation import gated_activation
 from worker.kernels.jit import kernel
 from worker.kernels.layouts import layout_of
 from worker.kernels.matmul import matmul
@@ -28,15 +27,12 @@ from worker.kernels.pack import pack_rows
 from worker.kernels.penalties import penalise
 from worker.kernels.philox import philox
 from worker.kernels.quantize import RECORD_BYTES, quantized
-from worker.kernels.rms_norm import rms_norm
-from worker.kernels.rope import rope
 from worker.kernels.rotate_and_write import (
     rotate_and_write_arguments,
     rotate_and_write_task,
 )
 from worker.kernels.sampling import choose, likeliest
 from worker.kernels.scratch import make_scratch
-from worker.kernels.soft_cap import soft_cap
 from worker.kernels.tile import tiles
 from worker.kernels.vector import exp8, load8, store8
 from worker.models.rope_config import RopeConfig

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.worker.kernels import naive
+from tests.worker.kernels.array_kernels import attention, run_items
 from worker.kernels.attention import ITEM_WORDS, QUERY_TILE, attention_task
-from worker.kernels.attention_arguments import attention, attention_arguments, attention_scratch
+from worker.kernels.attention_arguments import attention_arguments, attention_scratch
 from worker.kernels.attention_items import attention_items, most_attention_items
 from worker.kernels.native import address_of
-from worker.kernels.task_arguments import run_items
 
 BOTH = pytest.mark.parametrize("dtype", ["float32", "float16"])
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.worker.kernels import naive
-from worker.kernels.gated_activation import activate, gated_activation
+from tests.worker.kernels.array_kernels import activate, gated_activation
 
 
 @pytest.mark.parametrize("width", [1, 8, 13, 96])

@@ -18,7 +18,7 @@ PACKAGES = ("kvpool", "worker", "cluster", "jobs")
 USE_A_KERNEL = """
 import numpy as np
 from worker.kernels import soft_cap
-soft_cap.soft_cap(np.zeros(8, np.float32), 1.0)
+soft_cap.soft_cap_values(np.zeros(8, np.float32), np.float32(1.0))
 stats = soft_cap.soft_cap_values.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.worker.kernels import naive
-from worker.kernels.layer_norm import layer_norm
+from tests.worker.kernels.array_kernels import layer_norm
 
 
 def _random(width, rows=5):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.worker.kernels import naive
-from worker.kernels.rms_norm import rms_norm
+from tests.worker.kernels.array_kernels import rms_norm
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 16, 20, 64, 576])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.worker.kernels import naive
-from worker.kernels.rope import rope
+from tests.worker.kernels.array_kernels import rope
 
 
 @pytest.mark.parametrize("layout", ["pairs", "halves"])

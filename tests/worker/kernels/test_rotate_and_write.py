@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
+from tests.worker.kernels.array_kernels import rms_norm, rope
 from worker.kernels.kv_write import kv_write
 from worker.kernels.native import address_of
-from worker.kernels.rms_norm import rms_norm
-from worker.kernels.rope import rope
 from worker.kernels.rotate_and_write import rotate_and_write_arguments, rotate_and_write_task
 
 HEADS, KV_HEADS, TOKENS, BLOCK_SIZE, EPS = 4, 2, 7, 4, 1e-6

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from worker.kernels.soft_cap import soft_cap
+from tests.worker.kernels.array_kernels import soft_cap
 
 
 def test_values_equal_the_scaled_tanh_of_numpy():

@@ -6,7 +6,7 @@ from gguf import quants
 from gguf.constants import GGMLQuantizationType as Q
 
 from kvpool import KVCache, LayerGroup
-from worker.kernels.gated_activation import gated_activation
+from tests.worker.kernels.array_kernels import gated_activation
 from worker.kernels.layouts import layout_of
 from worker.kernels.pack import pack_rows
 from worker.kernels.projection_task import tile_table

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType as Q
 
+from tests.worker.kernels.array_kernels import soft_cap
 from tests.worker.models.test_linear import COLUMNS, new_step, part, project
 from worker.kernels.quantize import quantized
-from worker.kernels.soft_cap import soft_cap
 from worker.models.batch_memory import LOGIT_ITEMS, LOGIT_ROWS, LOGITS_AN_ITEM
 from worker.models.head_memory import HeadMemory
 from worker.models.linear import PackedLinear
