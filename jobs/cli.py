@@ -93,6 +93,7 @@ def generate(
     messages: opt.MessagesFile = None,
     chat_template: opt.ChatTemplateFile = None,
     sha256: opt.Sha256 = None,
+    n: opt.Completions = None,
     temperature: opt.Temperature = None,
     top_k: opt.TopK = None,
     top_p: opt.TopP = None,
@@ -115,6 +116,7 @@ def generate(
     from .one_request import one_request, read_template
 
     sampling = opt.given(
+        n=n,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,

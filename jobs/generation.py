@@ -29,6 +29,8 @@ def generate_one(
 ) -> None:
     """Decode one request; text mode prints pieces as they come, json one object at the end.
 
+    Of several completions the first is the one that is streamed; each has a heading then.
+
     Raises:
         JobConfigError: options that cannot be.
         ModelError: the model cannot be used, or has no template for messages.
@@ -46,6 +48,9 @@ def generate_one(
         raise RowError(completion.error)
     if output_format == "json":
         print(json.dumps(as_json(completion, engine.tokenizer), ensure_ascii=False))
+    else:
+        for number, other in enumerate(completion.others, 2):
+            print(_heading(number, request.sampling.n), other.text, sep="\n")
 
 
 def engine_config(options: Mapping[str, Any]) -> EngineConfig:
@@ -61,19 +66,28 @@ def engine_config(options: Mapping[str, Any]) -> EngineConfig:
 
 
 def as_json(completion: Completion, tokenizer: Tokenizer) -> dict[str, Any]:
-    """A completion as the JSON object that is printed."""
+    """A completion as the JSON object that is printed; several also as a list of them all."""
+    answer = _generated_as_json(completion, tokenizer) | {
+        "num_prompt_tokens": len(completion.prompt_token_ids),
+        "prompt_tokens": list(completion.prompt_token_ids),
+        "ttft_s": completion.ttft_s,
+        "latency_s": completion.latency_s,
+    }
+    if completion.others:
+        every = (completion, *completion.others)
+        answer["completions"] = [_generated_as_json(each, tokenizer) for each in every]
+    return answer
+
+
+def _generated_as_json(completion: Completion, tokenizer: Tokenizer) -> dict[str, Any]:
     logprobs = completion.logprobs
     return {
         "text": completion.text,
         "finish_reason": str(completion.finish_reason),
         "stop_reason": completion.stop_reason,
-        "num_prompt_tokens": len(completion.prompt_token_ids),
         "num_generated_tokens": len(completion.token_ids),
-        "prompt_tokens": list(completion.prompt_token_ids),
         "generated_tokens": list(completion.token_ids),
         "logprobs": logprobs and [_logprobs_as_json(each, tokenizer) for each in logprobs],
-        "ttft_s": completion.ttft_s,
-        "latency_s": completion.latency_s,
     }
 
 
@@ -88,6 +102,8 @@ def _logprobs_as_json(logprobs: TokenLogprobs, tokenizer: Tokenizer) -> dict[str
 
 def _stream(engine: Engine, request: Request, show: bool) -> Completion:
     """Run the request to its end, writing its text while it grows if asked to."""
+    if show and request.sampling.n > 1:
+        print(_heading(1, request.sampling.n), flush=True)
     for piece in engine.stream(request):
         if isinstance(piece, Completion):
             if show and piece.error is None:
@@ -97,3 +113,7 @@ def _stream(engine: Engine, request: Request, show: bool) -> Completion:
             sys.stdout.write(piece)
             sys.stdout.flush()
     raise AssertionError("a stream ends with its completion")
+
+
+def _heading(number: int, n: int) -> str:
+    return f"--- completion {number} of {n} ---"

@@ -47,6 +47,9 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Set any key of docs/options.md; repeatable."),
 ]
 
+Completions = Annotated[
+    int | None, typer.Option("--n", help="Completions, each with its own draws; 1 by default.")
+]
 Temperature = Annotated[
     float | None, typer.Option(help="0 is greedy; above, logits are divided by it.")
 ]

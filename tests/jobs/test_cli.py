@@ -57,8 +57,9 @@ def test_generate_completes_a_prompt(invoke, chain_llama):
 
 
 def test_generate_takes_all_sampling_options(invoke, chain_llama, monkeypatch):
-    """Each sampling parameter but n has its flag, and its value reaches the request."""
+    """Each sampling parameter has its flag, and its value reaches the request."""
     values = {
+        "n": 3,
         "temperature": 0.5,
         "top_k": 1,
         "top_p": 0.9,
@@ -78,7 +79,7 @@ def test_generate_takes_all_sampling_options(invoke, chain_llama, monkeypatch):
     )
     result = invoke("generate", chain_llama, "--prompt", "is it?", *flags)
     assert 0 == result.exit_code, result.stderr
-    expected = values | {"n": 1, "stop": ("y", "zz"), "stop_token_ids": (5,), "ignore_eos": True}
+    expected = values | {"stop": ("y", "zz"), "stop_token_ids": (5,), "ignore_eos": True}
     assert expected == asdict(requests[0].sampling)
 
 
@@ -108,6 +109,35 @@ def test_generate_reports_logprobs_as_json(invoke, chain_llama):
     assert answer["logprobs"][0]["top"][0]["token_id"] == answer["generated_tokens"][0]
 
 
+def test_generate_prints_every_completion(invoke, chain_llama):
+    """Each has a heading and ends in a line break; the first is the one of a single completion."""
+    drawn = ("generate", chain_llama, "--prompt", "a1", "--temperature", 100, "--max-tokens", 6)
+    single, several = invoke(*drawn), invoke(*drawn, "--n", 3)
+    assert 0 == single.exit_code == several.exit_code, several.stderr
+    answer = json.loads(invoke(*drawn, "--n", 3, "-o", "json").stdout)
+    texts = [completion["text"] for completion in answer["completions"]]
+    assert single.stdout == f"{texts[0]}\n"
+    assert several.stdout == "".join(
+        f"--- completion {number} of 3 ---\n{text}\n" for number, text in enumerate(texts, 1)
+    )
+    assert 3 == len(set(texts))
+
+
+def test_generate_gives_every_completion_as_json(invoke, chain_llama):
+    """The first where a single one stands, and all of them in a list; none without --n."""
+    drawn = ("generate", chain_llama, "--prompt", "a1", "--temperature", 100, "--logprobs", 0)
+    single, several = (
+        json.loads(invoke(*drawn, "-o", "json", *more).stdout) for more in ((), ("--n", 2))
+    )
+    first, second = several.pop("completions")
+    timed = {"ttft_s", "latency_s"}
+    assert single.keys() == several.keys()
+    assert [name for name in single if single[name] != several[name] and name not in timed] == []
+    assert first == {name: several[name] for name in first}
+    assert len(second["generated_tokens"]) == second["num_generated_tokens"]
+    assert len(second["logprobs"]) == second["num_generated_tokens"]
+
+
 def test_generate_takes_a_conversation(invoke, cases, tmp_path):
     """Messages from a file go through the model's template."""
     messages = tmp_path / "messages.json"
@@ -133,6 +163,7 @@ def test_generate_takes_a_conversation_from_standard_input(invoke, cases):
         (("--prompt", "a", "--messages", "-"), 2, "give either"),
         (("--messages", "/nowhere.json"), 2, "/nowhere.json: cannot be read"),
         (("--prompt", "a", "--temperature", "-1"), 2, "temperature: -1"),
+        (("--prompt", "a", "--n", "129"), 2, "n: 129"),
         (("--prompt", "a", "--top-p", "nan"), 2, "top_p: NaN"),
         (("--prompt", "a", "--logprobs", "2"), 2, "-o json"),
         (("--prompt", "a", "--max-model-len", "100000"), 2, "max_model_len"),
