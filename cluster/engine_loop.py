@@ -25,6 +25,7 @@ _COUNTERS: Final = (
     "preemptions",
     "prefix_cache_queries",
     "prefix_cache_hits",
+    "preempted_hits",
     "dequant_hits",
     "dequant_misses",
 )

@@ -18,6 +18,8 @@ class WorkerSummary:
         prompt_tokens_per_s, generated_tokens_per_s: over the time it was ready for work.
         peak_rss_bytes: most memory its process held.
         preemptions: times a row gave up its KV blocks for an older one.
+        recomputed_tokens: tokens computed again after that.
+        preempted_hits: tokens that were not, since their keys and values were still there.
         prefix_cache_queries, prefix_cache_hits: prompt tokens of admitted rows, and those of them
             whose keys and values were there already.
         deduplicated: rows answered with what an equal row computed.
@@ -35,6 +37,8 @@ class WorkerSummary:
     generated_tokens_per_s: float
     peak_rss_bytes: int
     preemptions: int
+    recomputed_tokens: int
+    preempted_hits: int
     prefix_cache_queries: int
     prefix_cache_hits: int
     deduplicated: int

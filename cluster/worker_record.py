@@ -86,6 +86,8 @@ class WorkerRecord:
             generated_tokens_per_s=generated / ready_s if ready_s else 0.0,
             peak_rss_bytes=self.total("peak_rss_bytes"),
             preemptions=self.total("preemptions"),
+            recomputed_tokens=self.total("recomputed_tokens"),
+            preempted_hits=self.total("preempted_hits"),
             prefix_cache_queries=self.total("prefix_cache_queries"),
             prefix_cache_hits=self.total("prefix_cache_hits"),
             deduplicated=self.total("deduplicated"),

@@ -79,7 +79,7 @@ def summary_lines(summary: JobSummary) -> list[str]:
         *_table(summary),
         "",
         f"prefix cache         {_prefix_cache(summary.workers)}",
-        f"preemptions          {sum(worker.preemptions for worker in summary.workers):,}",
+        f"preemptions          {_preemptions(summary.workers)}",
         f"time to first token  {_seconds(summary.ttft_p50_s)} median, "
         f"{_seconds(summary.ttft_p90_s)} p90, {_seconds(summary.ttft_p99_s)} p99",
         f"peak memory          {_mib(_peak_memory(summary))} in all processes together, "
@@ -159,6 +159,14 @@ def _prefix_cache(workers: Iterable[WorkerSummary]) -> str:
     copied = sum(worker.deduplicated for worker in workers)
     share = f" ({hits / queries:.0%})" if queries else ""
     return f"{hits:,} of {queries:,} prompt tokens found{share}, {copied:,} equal rows copied"
+
+
+def _preemptions(workers: Iterable[WorkerSummary]) -> str:
+    """How often rows gave up their blocks, and what that cost."""
+    times = sum(worker.preemptions for worker in workers)
+    again = sum(worker.recomputed_tokens for worker in workers)
+    found = sum(worker.preempted_hits for worker in workers)
+    return f"{times:,}, {again:,} tokens computed again, {found:,} still there" if times else "0"
 
 
 def _peak_memory(summary: JobSummary) -> int:

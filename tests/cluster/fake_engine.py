@@ -20,6 +20,7 @@ class FakeSnapshot:
     preemptions: int = 0
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
+    preempted_hits: int = 0
     prefix_cache_evictions: int = 0
     deduplicated: int = 0
     running: int = 0

@@ -71,6 +71,8 @@ def test_the_summary_has_what_a_worker_did_not_compute():
     """Preemptions, the prefix cache and equal rows, as the worker counted them."""
     counted = {
         "preemptions": 1,
+        "recomputed_tokens": 9,
+        "preempted_hits": 8,
         "prefix_cache_queries": 20,
         "prefix_cache_hits": 15,
         "deduplicated": 3,

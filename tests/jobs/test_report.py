@@ -35,6 +35,8 @@ def worker(name: str, **changes) -> WorkerSummary:
         "generated_tokens_per_s": 6.0,
         "peak_rss_bytes": 3 << 20,
         "preemptions": 600,
+        "recomputed_tokens": 5000,
+        "preempted_hits": 800,
         "prefix_cache_queries": 3000,
         "prefix_cache_hits": 1000,
         "deduplicated": 7,
@@ -133,7 +135,8 @@ def test_summary_tells_what_was_not_computed_and_what_was_given_up():
     lines = summary_lines(job_summary(Path("runs/x"), worker("worker-0"), worker("worker-1")))
     expected = "prefix cache         2,000 of 6,000 prompt tokens found (33%), 14 equal rows copied"
     assert expected in lines
-    assert "preemptions          1,200" in lines
+    again = "10,000 tokens computed again, 1,600 still there"
+    assert f"preemptions          1,200, {again}" in lines
 
 
 def test_summary_of_no_rows_divides_by_nothing():
@@ -143,6 +146,7 @@ def test_summary_of_no_rows_divides_by_nothing():
     lines = summary_lines(empty)
     assert "done: 0 rows in 0.0 s, 0 row errors" == lines[-1]
     assert "prefix cache         0 of 0 prompt tokens found, 0 equal rows copied" in lines
+    assert "preemptions          0" in lines
 
 
 def test_reading_examples_read_the_output(tmp_path):

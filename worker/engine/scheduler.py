@@ -45,6 +45,8 @@ class Scheduler:
         num_preemptions: times a sequence gave up its blocks.
         prefix_queries: prompt tokens of sequences admitted for the first time.
         prefix_hits: those of them whose K/V were there, in the prefix cache or a sibling's.
+        preempted_hits: tokens of preempted sequences whose K/V were still there when they were
+            admitted again.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Scheduler:
         self.num_preemptions = 0
         self.prefix_queries = 0
         self.prefix_hits = 0
+        self.preempted_hits = 0
         self._pool = pool
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
@@ -215,6 +218,8 @@ class Scheduler:
             sequence.num_cached_tokens = sequence.num_computed_tokens
             self.prefix_queries += sequence.num_tokens
             self.prefix_hits += sequence.num_computed_tokens
+        else:
+            self.preempted_hits += sequence.num_computed_tokens
         return num_tokens
 
     def _share(self, sequence: Sequence) -> None:

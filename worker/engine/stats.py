@@ -26,6 +26,8 @@ class StatsSnapshot:
         preemptions: times a sequence gave up its blocks for an older one.
         prefix_cache_queries: prompt tokens of the sequences that were admitted.
         prefix_cache_hits: those of them whose K/V were there already.
+        preempted_hits: tokens of sequences that came back after a preemption whose K/V were still
+            there; they count neither as prefix cache hits nor as recomputed.
         prefix_cache_evictions: KV blocks with a findable prefix whose memory was needed.
         deduplicated: rows answered with what an equal row computed.
         running: sequences that hold KV blocks now.
@@ -55,6 +57,7 @@ class StatsSnapshot:
     preemptions: int
     prefix_cache_queries: int
     prefix_cache_hits: int
+    preempted_hits: int
     prefix_cache_evictions: int
     deduplicated: int
     running: int
@@ -123,6 +126,7 @@ class EngineStats:
             preemptions=self._scheduler.num_preemptions,
             prefix_cache_queries=self._scheduler.prefix_queries,
             prefix_cache_hits=self._scheduler.prefix_hits,
+            preempted_hits=self._scheduler.preempted_hits,
             prefix_cache_evictions=pool.evictions,
             deduplicated=self.deduplicated,
             running=self._scheduler.num_running,

@@ -137,7 +137,7 @@ def test_newest_is_preempted_and_computed_again():
 
 
 def test_preempted_row_finds_its_own_blocks_again():
-    """What was not overwritten meanwhile is not computed again; it counts as no prefix hit."""
+    """What was not overwritten meanwhile is not computed again; it is counted apart, as in vLLM."""
     bench = Bench(num_blocks=6)
     oldest, newest = bench.add(0, 7), bench.add(1, 7)
     _until_preempted(bench)
@@ -145,6 +145,7 @@ def test_preempted_row_finds_its_own_blocks_again():
     assert bench.step() == [(1, 13 - 8)]  # the oldest took the last of three full blocks
     assert newest.num_cached_tokens == 0
     assert (bench.scheduler.prefix_queries, bench.scheduler.prefix_hits) == (14, 0)
+    assert bench.scheduler.preempted_hits == 8
 
 
 def test_preempted_row_is_first_in_the_queue():
