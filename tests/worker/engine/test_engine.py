@@ -7,9 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from worker.engine.completion import Completion, FinishReason
 from worker.engine.config import EngineConfig
@@ -146,72 +143,6 @@ def test_small_pools_do_preempt():
     stats = engine.stats.snapshot()
     assert stats.preemptions > 10
     assert stats.recomputed_tokens > 50
-
-
-class EngineMachine(RuleBasedStateMachine):
-    """Rows arrive, run and are aborted at any time; each answer is the twin's."""
-
-    def __init__(self):
-        super().__init__()
-        self.engine = make_engine(max_num_seqs=4, max_num_batched_tokens=9, kv_pool_tokens=64)
-        self.expected = {}
-        self.next_row = 0
-
-    @rule(
-        same=st.integers(0, 20),
-        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=4),
-        max_tokens=st.sampled_from([1, 5, 30]),
-        temperature=st.sampled_from([0, 1]),
-        n=st.sampled_from([1, 1, 3]),
-    )
-    def arrive(self, same, tokens, max_tokens, temperature, n):
-        """A row comes, some of them equal to others or like them for a while."""
-        request = Request(
-            row_id=self.next_row,
-            prompt_token_ids=[9] * same + tokens,
-            sampling=SamplingParams(max_tokens=max_tokens, temperature=temperature, n=n),
-        )
-        self.next_row += 1
-        self.expected[request.row_id] = [
-            outcome(one_at_a_time(request, completion_index=index)) for index in range(n)
-        ]
-        self.engine.add_request(request)
-
-    @precondition(lambda self: self.engine.has_work)
-    @rule(steps=st.integers(1, 6))
-    def run(self, steps):
-        """Some steps pass."""
-        for _ in range(steps):
-            for completion in self.engine.step():
-                found = [outcome(each) for each in (completion, *completion.others)]
-                assert found == self.expected.pop(completion.row_id)
-
-    @precondition(lambda self: self.expected)
-    @rule(data=st.data())
-    def abort(self, data):
-        """A row is forgotten; it is never answered."""
-        row = data.draw(st.sampled_from(sorted(self.expected)))
-        self.engine.abort(row)
-        del self.expected[row]
-
-    @invariant()
-    def sound(self):
-        """Pool, tables and queues agree."""
-        self.engine.check_invariants()
-
-    def teardown(self):
-        """Every row that was not aborted is answered, and all blocks are free."""
-        for _ in range(2000):
-            if not self.engine.has_work:
-                break
-            self.run(1)
-            self.engine.check_invariants()
-        assert self.expected == {}
-        assert self.engine.stats.snapshot().kv_blocks_used == 0
-
-
-TestEngineMachine = EngineMachine.TestCase
-TestEngineMachine.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 
 
 def test_completions_come_in_the_order_of_the_requests():
