@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from worker.errors import ModelError
-from worker.gguf.file import GGUFFile
 from worker.model_source import fetch_model, model_sha256
+from worker.open_model import open_model
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import Tokenizer
 
@@ -31,7 +31,7 @@ def check_model(job: Job, dataset: InputDataset) -> CheckedModel:
     """Fetch the model and check all of it but its weights: hyperparameters, tokenizer, template.
 
     Raises:
-        ModelError: it cannot be fetched, is no sound GGUF file, cannot be run, or has no chat
+        ModelError: it cannot be fetched, is not sound, cannot be run, or has no chat
             template although the input has messages.
         EngineConfigError: the settings of the chat template cannot be used.
     """
@@ -39,7 +39,7 @@ def check_model(job: Job, dataset: InputDataset) -> CheckedModel:
     from worker.models.registry import model_config
 
     path = fetch_model(job.model, sha256=job.model_sha256)
-    model = GGUFFile.open(path)
+    model = open_model(path)
     try:
         model_config(model)
         encoder = _prompt_encoder(job, Tokenizer.from_metadata(model.metadata))

@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from worker.errors import ModelError
-from worker.gguf import GGUFFile
 from worker.gguf.file import check_types
-from worker.gguf.summary import GGUFSummary, TypeUsage, summarize
+from worker.gguf.summary import ModelSummary, TypeUsage, summarize
 from worker.model_source import fetch_model
 from worker.models.registry import model_config
+from worker.open_model import open_model
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import Tokenizer
 
@@ -30,7 +30,7 @@ class Inspection:
         problems: why tokenmill cannot run the model; empty when it can.
     """
 
-    summary: GGUFSummary
+    summary: ModelSummary
     sizes: dict[str, Any]
     special_tokens: dict[str, Any]
     problems: tuple[str, ...]
@@ -43,7 +43,7 @@ def inspect_model(source: str) -> Inspection:
         ModelSourceError: it cannot be fetched.
         GGUFError: it is not a sound GGUF file.
     """
-    gguf = GGUFFile.open(fetch_model(source), any_type=True)
+    gguf = open_model(fetch_model(source), any_type=True)
     problems: list[str] = []
     _noting(problems, lambda: check_types(gguf.path, gguf.tensors.values()))
     config = _noting(problems, lambda: model_config(gguf))
@@ -71,7 +71,7 @@ def print_inspection(source: str, output_format: str) -> None:
 def as_json(inspection: Inspection) -> dict[str, Any]:
     """The inspection as the JSON object that is printed."""
     summary = inspection.summary
-    file = {name: getattr(summary, name) for name in GGUFSummary.__dataclass_fields__}
+    file = {name: getattr(summary, name) for name in ModelSummary.__dataclass_fields__}
     file["path"] = str(summary.path)
     file["types"] = {name: asdict(usage) for name, usage in summary.types.items()}
     return file | {
@@ -93,7 +93,7 @@ def _named_values(inspection: Inspection) -> Iterator[tuple[str, str]]:
     summary = inspection.summary
     yield "file", str(summary.path)
     yield "size", f"{summary.n_bytes:,} bytes"
-    yield "format", f"GGUF {summary.version}"
+    yield "format", summary.container
     yield "architecture", summary.architecture
     yield "name", _value_text(summary.name)
     yield "parameters", f"{summary.n_parameters:,}"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from worker.engine.request import Request, RowId
 from worker.errors import RowError
-from worker.gguf import GGUFFile
 from worker.model_source import fetch_model
+from worker.open_model import open_model
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import Tokenizer
 
@@ -27,7 +27,7 @@ def tokenize_input(
         RowError: the text is not UTF-8 or has no tokens, or the template refuses the messages.
     """
     template = read_template(template_file)
-    gguf = GGUFFile.open(fetch_model(model), any_type=True)
+    gguf = open_model(fetch_model(model), any_type=True)
     tokenizer = Tokenizer.from_metadata(gguf.metadata)
     encoder = PromptEncoder.for_model(tokenizer, now=datetime.now(UTC), chat_template=template)
     if messages_file is None:

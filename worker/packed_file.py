@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from .file_in_use import hold_shared
 from .folder_sync import sync_folder
-from .gguf import GGUFFile
+from .gguf import ModelFile
 from .kernels.layouts import ROWS, row_blocks
 from .packed_folder import TEMPORARY_PREFIX, NoRoomError, PackedFolder
 from .packed_index import PackedEntry, PackedIndex, UnsoundPackedFileError, read_index
@@ -93,7 +93,7 @@ class PackedWeights:
         return self._tensors[name]
 
 
-def open_packed(gguf: GGUFFile, names: Sequence[str], team: ThreadTeam) -> PackedWeights:
+def open_packed(gguf: ModelFile, names: Sequence[str], team: ThreadTeam) -> PackedWeights:
     """Map the packed form of some tensors, made first when the cache folder does not have it.
 
     Args:
@@ -117,7 +117,7 @@ def open_packed(gguf: GGUFFile, names: Sequence[str], team: ThreadTeam) -> Packe
 
 
 def _from_folder(
-    folder: PackedFolder, gguf: GGUFFile, index: PackedIndex, team: ThreadTeam
+    folder: PackedFolder, gguf: ModelFile, index: PackedIndex, team: ThreadTeam
 ) -> PackedWeights:
     path = folder.path_of(index.key)
     weights = _open(path, index)
@@ -151,7 +151,7 @@ def _open(path: Path, index: PackedIndex) -> PackedWeights | None:
     return weights
 
 
-def _write(path: Path, gguf: GGUFFile, index: PackedIndex, team: ThreadTeam) -> PackedWeights:
+def _write(path: Path, gguf: ModelFile, index: PackedIndex, team: ThreadTeam) -> PackedWeights:
     """Write a packed file and map it. It appears whole or not at all."""
     _log.info("packing %d tensors of %s into %s", len(index.entries), gguf.path, path)
     with _new_file(path) as file:
@@ -193,7 +193,7 @@ def _map(file: BinaryIO, index: PackedIndex, file_bytes: int) -> PackedWeights:
     return PackedWeights(index, data, from_file=True)
 
 
-def _in_memory(gguf: GGUFFile, index: PackedIndex, team: ThreadTeam) -> PackedWeights:
+def _in_memory(gguf: ModelFile, index: PackedIndex, team: ThreadTeam) -> PackedWeights:
     """Pack into memory of this process, whose pages it shares with nobody."""
     data = np.frombuffer(mmap.mmap(-1, index.n_bytes), np.uint8)  # on pages, zero
 

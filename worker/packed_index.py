@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from gguf.constants import GGMLQuantizationType
 
-from .gguf import GGUFFile, TensorInfo
+from .gguf import ModelFile, TensorInfo
 from .kernels.layouts import LAYOUT_VERSION, Layout, layout_of
 
 PAGE = 4096
@@ -92,7 +92,7 @@ class PackedIndex:
     entries: tuple[PackedEntry, ...]
 
     @classmethod
-    def of(cls, gguf: GGUFFile, names: Iterable[str]) -> "PackedIndex":
+    def of(cls, gguf: ModelFile, names: Iterable[str]) -> "PackedIndex":
         """Plan the packed form of these tensors; hashes the model if its hash is not known."""
         entries, offset = [], 0
         for name in names:

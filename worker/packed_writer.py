@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .gguf import GGUFFile
+from .gguf import ModelFile
 from .kernels.layouts import ROWS, row_blocks
 from .packed_index import PackedEntry, PackedIndex
 from .thread_team import ThreadTeam
@@ -36,7 +36,7 @@ class _Piece:
         return row_blocks(self.last - self.first) * self.entry.row_block_bytes
 
 
-def pack_tensors(gguf: GGUFFile, index: PackedIndex, team: ThreadTeam, write: Write) -> None:
+def pack_tensors(gguf: ModelFile, index: PackedIndex, team: ThreadTeam, write: Write) -> None:
     """Pack all tensors of the index.
 
     Only the piece that a thread works on is held in memory; the model file's pages are given

@@ -54,7 +54,7 @@ def test_a_broken_model_is_found_before_any_worker_starts(data):
         ("141-no-tokenizer", "tokenizer.ggml.model"),
         ("145-embedding-transposed", r"expected \[300, 64\], found \[64, 300\]"),
         ("147-block-count-huge", r"block_count is 4294967295, .* blk\.2"),
-        ("151-architecture-unknown", "'llama9', .* supported: gemma3, llama"),
+        ("151-architecture-unknown", "'llama9', .* supported: .*llama"),
     ],
 )
 def test_a_model_that_cannot_be_run_is_found_before_any_worker_starts(data, case, words):

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
+from huggingface_hub.errors import EntryNotFoundError
 
+from tests.worker.huggingface import checkpoints
 from worker.errors import EngineConfigError, ModelSourceError
+from worker.huggingface import HuggingFaceFolder
 from worker.model_source import GEMMA_TEST_MODEL, fetch_model, model_sha256
 from worker.wheel_file import WheelFile
 
@@ -215,8 +218,6 @@ MALFORMED = {
     "https://example.org/m.gguf": "web addresses are not fetched",
     "hf:": "OWNER/NAME/FILE",
     "hf:model.gguf": "OWNER/NAME/FILE",
-    "hf:owner/name": "OWNER/NAME/FILE",
-    "hf:owner/name/": "OWNER/NAME/FILE",
     "hf:owner/name/../../m.gguf": "OWNER/NAME/FILE",
     "pypi:dist/file": "not of the form",
     "pypi:dist==1.0": "not of the form",
@@ -230,11 +231,11 @@ MALFORMED = {
 
 @pytest.mark.parametrize("source", MALFORMED)
 def test_a_malformed_source_is_refused_with_the_forms_there_are(source):
-    """The problem, the source and all three forms are in the line."""
+    """The problem, the source and all forms are in the line."""
     message = _refused(source)
     assert MALFORMED[source] in message
     assert repr(source) in message
-    assert "a local path, hf:OWNER/NAME/FILE, or pypi:DIST==VERSION/FILE" in message
+    assert "a local path, hf:OWNER/NAME, hf:OWNER/NAME/FILE, or pypi:DIST==VERSION/FILE" in message
 
 
 @pytest.mark.parametrize("sha256", ["", "abc", "z" * 64, "a" * 63])
@@ -278,6 +279,58 @@ def test_a_hub_file_is_downloaded_into_our_cache_once(cache, monkeypatch):
     paths = {fetch_model("hf:owner/name/sub/m.gguf", sha256=SHA256) for _ in range(2)}
     assert [("owner/name", "sub/m.gguf")] == asked
     assert [cache / "huggingface/models--owner--name/snapshots/1/sub/m.gguf"] == list(paths)
+
+
+def _fake_repository(files, asked):
+    """A download that has these files, and remembers as the library does what there is not."""
+
+    def download(repo, file, *, cache_dir):
+        asked.append(file)
+        model = cache_dir / "models--owner--name"
+        (model / "refs").mkdir(parents=True, exist_ok=True)
+        (model / "refs" / "main").write_text("1")
+        if file not in files:
+            missing = model / ".no_exist" / "1" / file
+            missing.parent.mkdir(parents=True, exist_ok=True)
+            missing.touch()
+            raise EntryNotFoundError(f"404 Client Error: {file}")
+        path = model / "snapshots" / "1" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(files[file])
+        return str(path)
+
+    return download
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_repository_is_fetched_as_a_folder_once(cache, monkeypatch, tmp_path, shards):
+    """Configuration, what there is beside it, and the weights; then nothing is asked for."""
+    source = checkpoints.copy("llama", tmp_path)
+    if shards > 1:
+        checkpoints.split(source, shards)
+    (source / "tokenizer.json").write_text("{}")
+    files = {path.name: path.read_bytes() for path in source.iterdir() if path.suffix != ".npz"}
+    asked = []
+    unwanted = {"model.gguf": b"", "pytorch_model.bin": b""}
+    repository = _fake_repository({**files, **unwanted}, asked)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", repository)
+    folder = fetch_model("hf:owner/name", sha256=model_sha256(source))
+    assert set(files) - {"converter.json"} == {path.name for path in folder.iterdir()}
+    before = len(asked)
+    assert folder == fetch_model("hf:owner/name")
+    assert before == len(asked)
+
+
+def test_a_local_folder_is_a_checkpoint_with_config_json(cache, tmp_path):
+    """Its hash is of all files that shape what comes out."""
+    folder = checkpoints.copy("llama", tmp_path)
+    expected = model_sha256(folder)
+    assert folder == fetch_model(str(folder), sha256=expected)
+    assert expected == HuggingFaceFolder.open(folder).sha256()
+    (folder / "generation_config.json").write_text("{}")
+    assert expected != model_sha256(folder)
+    (folder / "config.json").unlink()
+    assert "this is a folder without config.json" in _refused(str(folder))
 
 
 def test_a_hub_failure_is_one_clear_line(cache, monkeypatch):

@@ -342,13 +342,13 @@ def test_a_file_removed_while_it_is_opened_is_not_used(tmp_path, team, folder, m
 def test_a_model_changed_while_it_is_packed_is_an_error(tmp_path, team, folder, monkeypatch):
     """Nothing of it is kept."""
     model = open_model(tmp_path)
-    real = packed_writer.GGUFFile.release
+    real = type(model).release
 
     def change(file, name):
         write_model(tmp_path, seed=1)
         real(file, name)
 
-    monkeypatch.setattr(packed_writer.GGUFFile, "release", change)
+    monkeypatch.setattr(type(model), "release", change)
     with pytest.raises(GGUFError, match="changed while it was in use"):
         open_packed(model, NAMES[-1:], team)
     assert [".lock"] == [path.name for path in folder.path.iterdir()]

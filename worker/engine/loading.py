@@ -1,4 +1,4 @@
-"""From a GGUF file to the parts of an engine."""
+"""From a model file to the parts of an engine."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -6,9 +6,9 @@ from pathlib import Path
 
 from worker.available_cores import available_cores
 from worker.compute_config import ComputeConfig
-from worker.gguf import GGUFFile
 from worker.models.model import Model
 from worker.models.registry import load_model
+from worker.open_model import open_model
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 from worker.tokenizer.prompt_encoder import PromptEncoder
@@ -37,13 +37,13 @@ class LoadedModel:
 
 
 def load(path: Path, config: EngineConfig) -> LoadedModel:
-    """Open a GGUF file and get everything ready that does not depend on the KV pool.
+    """Open a model and get everything ready that does not depend on the KV pool.
 
     Raises:
         ModelError: the file cannot be used.
         EngineConfigError: a setting cannot work with it.
     """
-    gguf = GGUFFile.open(path)
+    gguf = open_model(path)
     tokenizer = Tokenizer.from_metadata(gguf.metadata)
     encoder = PromptEncoder.for_model(
         tokenizer,

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from .file import ARCHITECTURE_KEY, GGUFFile
+from .file import ARCHITECTURE_KEY
+from .model_file import ModelFile
 from .quant_types import SUPPORTED_TYPES
 
 
@@ -19,12 +20,12 @@ class TypeUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GGUFSummary:
+class ModelSummary:
     """A model's key figures. A key that the file does not have gives None.
 
     Attributes:
         path: the file, or the first shard.
-        version: of the GGUF format.
+        container: kind of the file, e.g. ``GGUF 3``.
         architecture: e.g. ``llama``.
         name: the model's own name.
         n_bytes: size of the file, or of all shards together.
@@ -39,7 +40,7 @@ class GGUFSummary:
     """
 
     path: Path
-    version: int
+    container: str
     architecture: str
     name: str | None
     n_bytes: int
@@ -53,7 +54,7 @@ class GGUFSummary:
     has_chat_template: bool
 
 
-def summarize(model: GGUFFile) -> GGUFSummary:
+def summarize(model: ModelFile) -> ModelSummary:
     """Collect the key figures; no tensor is read and no long array is decoded.
 
     Raises:
@@ -63,9 +64,9 @@ def summarize(model: GGUFFile) -> GGUFSummary:
     architecture = metadata.text(ARCHITECTURE_KEY)
     types = _usage(model)
     supported = {qtype.name for qtype in SUPPORTED_TYPES}
-    return GGUFSummary(
+    return ModelSummary(
         path=model.path,
-        version=model.version,
+        container=model.container,
         architecture=architecture,
         name=metadata.text("general.name", None),
         n_bytes=model.n_bytes,
@@ -80,7 +81,7 @@ def summarize(model: GGUFFile) -> GGUFSummary:
     )
 
 
-def _usage(model: GGUFFile) -> Mapping[str, TypeUsage]:
+def _usage(model: ModelFile) -> Mapping[str, TypeUsage]:
     found: dict[str, TypeUsage] = {}
     for info in model.tensors.values():
         before = found.get(info.qtype.name, TypeUsage(0, 0, 0))

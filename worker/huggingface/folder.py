@@ -24,6 +24,12 @@ from .safetensors_header import read_header
 from .shards import shard_files
 
 CONFIG = "config.json"
+OPTIONAL_FILES = (
+    *("generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+    *("special_tokens_map.json", "added_tokens.json"),
+)
+"""What may stand beside config.json and the weights and shapes what comes out."""
+
 _EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
 _ADAPTER_VERSION = 1  # raised when a folder is read as other tensors than before
 
@@ -57,7 +63,7 @@ class HuggingFaceFolder(ModelFile):
             {name: TensorInfo(name, each.shape, each.qtype, 0) for name, each in readings.items()}
         )
         self._files = files
-        self._config = MappedFile(path / CONFIG)
+        self._side_files = [MappedFile(file) for file in _side_files(path)]
         self._readings = readings
 
     @classmethod
@@ -91,9 +97,8 @@ class HuggingFaceFolder(ModelFile):
             file.check_unchanged()
 
     def sha256(self) -> str:
-        """Hash config and weights from the files that are open, see `ModelFile`."""
-        hashes = [file.sha256() for file in (self._config, *self._files)]
-        return folder_sha256(hashes)
+        """Hash all files that are open, see `ModelFile`."""
+        return folder_sha256([file.sha256() for file in (*self._side_files, *self._files)])
 
     def release(self, name: str) -> None:
         """Give the pages of a tensor's sources back to the system, see `ModelFile`."""
@@ -106,10 +111,23 @@ class HuggingFaceFolder(ModelFile):
         self.tensors = MappingProxyType({})
 
 
+def model_files(path: Path) -> list[Path]:
+    """List the files of a folder that its model depends on: JSON files, then weights.
+
+    Raises:
+        CheckpointError: a file of weights is missing.
+    """
+    return [*_side_files(path), *shard_files(path)]
+
+
 def folder_sha256(hashes: list[str]) -> str:
-    """Hash a folder from the hashes of config.json and of its safetensors files, in order."""
+    """Hash a folder from the hashes of its `model_files`, in lower-case hexadecimal."""
     lines = [f"hugging face folder {_ADAPTER_VERSION}", *hashes]
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+
+
+def _side_files(path: Path) -> list[Path]:
+    return [file for name in (CONFIG, *OPTIONAL_FILES) if (file := path / name).is_file()]
 
 
 def _family(path: Path, fields: Mapping[str, Any]) -> Family:

@@ -19,22 +19,7 @@ def shard_files(folder: Path) -> list[Path]:
     Raises:
         CheckpointError: there are none, or one that the index names is missing.
     """
-    if (folder / INDEX).exists():
-        return _of_index(folder)
-    if (folder / SINGLE).exists():
-        return [folder / SINGLE]
-    raise _nothing_there(folder)
-
-
-def _of_index(folder: Path) -> list[Path]:
-    path = folder / INDEX
-    weight_map = read_json(path, MAX_INDEX_BYTES).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(
-            f"{path}: field weight_map is {shown(weight_map)}, expected the file of each tensor; "
-            "copy or download the file again"
-        )
-    names = _checked_names(path, weight_map)
+    names = shard_names(folder)
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         listed = ", ".join(map(shown, missing[:5])) + (", ..." if len(missing) > 5 else "")
@@ -43,6 +28,29 @@ def _of_index(folder: Path) -> list[Path]:
             "names); copy or download all files into one folder"
         )
     return [folder / name for name in names]
+
+
+def shard_names(folder: Path) -> list[str]:
+    """Name the files of a model, which need not all be there.
+
+    Raises:
+        CheckpointError: there is neither an index nor a single file.
+    """
+    if (folder / INDEX).exists():
+        return _of_index(folder / INDEX)
+    if (folder / SINGLE).exists():
+        return [SINGLE]
+    raise _nothing_there(folder)
+
+
+def _of_index(path: Path) -> list[str]:
+    weight_map = read_json(path, MAX_INDEX_BYTES).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(
+            f"{path}: field weight_map is {shown(weight_map)}, expected the file of each tensor; "
+            "copy or download the file again"
+        )
+    return _checked_names(path, weight_map)
 
 
 def _checked_names(path: Path, weight_map: Mapping[str, object]) -> list[str]:

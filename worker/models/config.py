@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from worker.errors import GGUFError, UnsupportedModelError
-from worker.gguf import GGUFFile
+from worker.gguf import ModelFile
 
 from .key_reader import KeyReader
 from .rope_config import RopeConfig, RopeLayout, read_rope
@@ -105,7 +105,7 @@ class ModelConfig:
 
 
 def base_config(
-    gguf: GGUFFile, keys: KeyReader, rope_layout: RopeLayout | None, norm: NormKind = "rms"
+    gguf: ModelFile, keys: KeyReader, rope_layout: RopeLayout | None, norm: NormKind = "rms"
 ) -> ModelConfig:
     """What decoders have in common; all layers with full attention.
 
@@ -157,7 +157,7 @@ def window_of_all_layers(keys: KeyReader, num_layers: int) -> tuple[int | None, 
     return (window,) * num_layers
 
 
-def _check_block_count(gguf: GGUFFile, keys: KeyReader, num_layers: int) -> None:
+def _check_block_count(gguf: ModelFile, keys: KeyReader, num_layers: int) -> None:
     """The layers promised are there, and no others. Stops at the first that is missing."""
     found = {name.split(".")[1] for name in gguf.tensors if name.startswith("blk.")}
     if num_layers > len(found):
@@ -203,7 +203,7 @@ def _num_kv_heads(keys: KeyReader, num_layers: int, num_heads: int) -> int:
     return num_kv_heads
 
 
-def _vocab_size(gguf: GGUFFile, hidden_size: int) -> int:
+def _vocab_size(gguf: ModelFile, hidden_size: int) -> int:
     """Rows of the embedding, at least one for each token of the tokenizer."""
     tokens = gguf.metadata.array_length(_TOKENS)
     embedding = gguf.tensor(EMBEDDING)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.gguf import GGUFFile, dequantize
+from worker.gguf import ModelFile, dequantize
 
 
 class Embedding:
@@ -15,7 +15,7 @@ class Embedding:
 
     width: int
 
-    def __init__(self, gguf: GGUFFile, name: str, scale: float) -> None:
+    def __init__(self, gguf: ModelFile, name: str, scale: float) -> None:
         """Keep the place of the matrix.
 
         Args:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from worker.gguf import GGUFFile
+from worker.gguf import ModelFile
 
 from .config import ModelConfig, base_config
 from .decoder import Decoder
@@ -28,7 +28,7 @@ _LOCAL_BASE = 10_000.0
 _LAYERS_27B = 62
 
 
-def gemma3_config(gguf: GGUFFile, keys: KeyReader) -> ModelConfig:
+def gemma3_config(gguf: ModelFile, keys: KeyReader) -> ModelConfig:
     """Hyperparameters; scaling of positions is for layers with full attention only."""
     config = base_config(gguf, keys, rope_layout="halves")
     assert config.rope is not None

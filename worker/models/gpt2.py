@@ -1,6 +1,6 @@
 """GPT-2 (Radford et al., 2019): learned positions, LayerNorm, biases everywhere, GELU."""
 
-from worker.gguf import GGUFFile
+from worker.gguf import ModelFile
 
 from .config import ModelConfig, base_config
 from .decoder import Decoder
@@ -11,7 +11,7 @@ from .step import Step
 from .workspace import Memory
 
 
-def gpt2_config(gguf: GGUFFile, keys: KeyReader) -> ModelConfig:
+def gpt2_config(gguf: ModelFile, keys: KeyReader) -> ModelConfig:
     """Hyperparameters; nothing is rotated."""
     return base_config(gguf, keys, rope_layout=None, norm="layer")
 

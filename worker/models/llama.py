@@ -6,7 +6,7 @@ al., 2024), whose feed-forward layers are mixtures of experts.
 
 from dataclasses import replace
 
-from worker.gguf import GGUFFile
+from worker.gguf import ModelFile
 
 from .config import ModelConfig, base_config, window_of_all_layers
 from .decoder import Decoder
@@ -20,7 +20,7 @@ from .step import Step
 from .workspace import Memory
 
 
-def llama_config(gguf: GGUFFile, keys: KeyReader) -> ModelConfig:
+def llama_config(gguf: ModelFile, keys: KeyReader) -> ModelConfig:
     """Hyperparameters; converters permute query and key rows so that pairs lie side by side.
 
     Mistral's first version has a window, the same in all layers.

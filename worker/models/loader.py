@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from worker.compute_config import ComputeConfig
 from worker.dequant_cache import WeightMatrix
 from worker.errors import GGUFError
-from worker.gguf import GGUFFile
+from worker.gguf import ModelFile
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
@@ -50,7 +50,7 @@ class Loader:
 
     def __init__(
         self,
-        gguf: GGUFFile,
+        gguf: ModelFile,
         config: ModelConfig,
         compute: ComputeConfig,
         team: ThreadTeam,
@@ -269,7 +269,7 @@ class Loader:
         return PlannedLinear(matrix.shape[0], lambda: self.projections.linear(layer, index, bias))
 
 
-def _check_divisors(gguf: GGUFFile, divisors: NDArray[np.float32] | None) -> None:
+def _check_divisors(gguf: ModelFile, divisors: NDArray[np.float32] | None) -> None:
     """Frequencies are divided by these: they must be positive numbers."""
     if divisors is not None and not (np.isfinite(divisors) & (divisors > 0)).all():
         bad = divisors[~(np.isfinite(divisors) & (divisors > 0))][0]

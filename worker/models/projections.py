@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from worker.compute_config import ComputeConfig
 from worker.dequant_cache import DequantCache, TensorRows, WeightMatrix
-from worker.gguf import GGUFFile
+from worker.gguf import ModelFile
 from worker.kernels.layouts import ROWS as ROW_BLOCK
 from worker.kernels.layouts import layout_of
 from worker.kernels.projection_task import tile_table
@@ -41,7 +41,7 @@ class ProjectionWeights:
         stages: stage records.
     """
 
-    gguf: GGUFFile
+    gguf: ModelFile
     layers: Sequence[Sequence[WeightMatrix]]
     head: Sequence[WeightMatrix]
     compute: ComputeConfig

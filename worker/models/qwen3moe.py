@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from worker.gguf import GGUFFile
+from worker.gguf import ModelFile
 
 from .config import ModelConfig, base_config
 from .decoder import Decoder
@@ -16,7 +16,7 @@ from .step import Step
 from .workspace import Memory
 
 
-def qwen3moe_config(gguf: GGUFFile, keys: KeyReader) -> ModelConfig:
+def qwen3moe_config(gguf: ModelFile, keys: KeyReader) -> ModelConfig:
     """Hyperparameters."""
     config = base_config(gguf, keys, rope_layout="halves")
     return replace(config, experts=read_experts(keys, config.num_layers))

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from worker.compute_config import ComputeConfig
 from worker.errors import UnsupportedModelError
-from worker.gguf import GGUFFile
+from worker.gguf import ModelFile
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
@@ -31,7 +31,7 @@ class Architecture:
         load: builds the model of a loader that has them.
     """
 
-    config: Callable[[GGUFFile, KeyReader], ModelConfig]
+    config: Callable[[ModelFile, KeyReader], ModelConfig]
     load: Callable[[Loader], Model]
 
 
@@ -47,7 +47,7 @@ SUPPORTED_ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
 )
 
 
-def model_config(gguf: GGUFFile) -> ModelConfig:
+def model_config(gguf: ModelFile) -> ModelConfig:
     """Read and check a model's hyperparameters.
 
     Raises:
@@ -61,7 +61,7 @@ def model_config(gguf: GGUFFile) -> ModelConfig:
 
 
 def load_model(
-    gguf: GGUFFile, compute: ComputeConfig, *, team: ThreadTeam, stages: Stages
+    gguf: ModelFile, compute: ComputeConfig, *, team: ThreadTeam, stages: Stages
 ) -> Model:
     """Build a model; weights are dequantised when the first step asks for them.
 
@@ -80,7 +80,7 @@ def load_model(
     return _architecture(gguf).load(loader)
 
 
-def _architecture(gguf: GGUFFile) -> Architecture:
+def _architecture(gguf: ModelFile) -> Architecture:
     name = gguf.metadata.text("general.architecture")
     if name not in SUPPORTED_ARCHITECTURES:
         raise UnsupportedModelError(

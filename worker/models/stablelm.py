@@ -4,7 +4,7 @@ Larger models normalise each head of queries and keys with weights of its own, a
 and feed-forward layer the same normalised values.
 """
 
-from worker.gguf import GGUFFile
+from worker.gguf import ModelFile
 
 from .config import ModelConfig, base_config
 from .decoder import Decoder
@@ -16,7 +16,7 @@ from .step import Step
 from .workspace import Memory
 
 
-def stablelm_config(gguf: GGUFFile, keys: KeyReader) -> ModelConfig:
+def stablelm_config(gguf: ModelFile, keys: KeyReader) -> ModelConfig:
     """Hyperparameters.
 
     Converters wrote ``use_parallel_residual`` for models that have none, too: whether there is a

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from worker.gguf import GGUFFile
+from worker.gguf import ModelFile
 
 from .config import ModelConfig, base_config, window_of_all_layers
 from .decoder import Decoder
@@ -14,7 +14,7 @@ from .step import Step
 from .workspace import Memory
 
 
-def starcoder2_config(gguf: GGUFFile, keys: KeyReader) -> ModelConfig:
+def starcoder2_config(gguf: ModelFile, keys: KeyReader) -> ModelConfig:
     """Hyperparameters; a file without a window means that all layers see everything."""
     config = base_config(gguf, keys, rope_layout="halves", norm="layer")
     return replace(config, windows=window_of_all_layers(keys, config.num_layers))

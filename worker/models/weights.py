@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from worker.dequant_cache import TensorRows, WeightMatrix
 from worker.errors import UnsupportedModelError
-from worker.gguf import GGUFFile, dequantize
+from worker.gguf import ModelFile, dequantize
 from worker.gguf.wording import shown
 
 from .config import EMBEDDING, OUTPUT, ModelConfig
@@ -31,10 +31,10 @@ class Weights:
         config: hyperparameters the shapes follow from.
     """
 
-    gguf: GGUFFile
+    gguf: ModelFile
     config: ModelConfig
 
-    def __init__(self, gguf: GGUFFile, config: ModelConfig) -> None:
+    def __init__(self, gguf: ModelFile, config: ModelConfig) -> None:
         self.gguf = gguf
         self.config = config
         self._used: set[str] = set()

@@ -11,9 +11,9 @@ def test_figures_are_those_of_the_file(data):
     first = data / "cases/131-split-complete/model-00001-of-00002.gguf"
     model = GGUFFile.open(first)
     summary = summarize(model)
-    assert ("llama", 3, 256, "gpt2", 300) == (
+    assert ("llama", "GGUF 3", 256, "gpt2", 300) == (
         summary.architecture,
-        summary.version,
+        summary.container,
         summary.context_length,
         summary.tokenizer,
         summary.vocab_size,
