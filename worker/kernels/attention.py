@@ -23,6 +23,7 @@ from .attention_words import (
     ITEMS,
     MERGED_STATE,
     MERGED_SUMS,
+    NO_SUMS,
     OUT,
     OUT_STRIDE,
     PART_BYTES,
@@ -33,6 +34,7 @@ from .attention_words import (
     QUERIES,
     SCRATCH,
     SCRATCH_BYTES,
+    SINKS,
     STATE,
     SUMS,
     TABLE,
@@ -177,16 +179,20 @@ def _merge(
 def _finish(
     arguments: int, scratch: int, state_word: int, kv_head: int, first: int, tokens: int
 ) -> None:
-    """Divide each row's weighted sum by the total of its weights; the sums' word is the next."""
+    """Divide each row's weighted sum by the total of its weights; the sums' word is the next.
+
+    A head's sink (Xiao et al., 2023) is a score without a value: it takes weight from the others.
+    """
     group, head_bytes = word(arguments, GROUP), 4 * word(arguments, HEAD_DIM)
     state = scratch + word(arguments, state_word)
     sums = scratch + word(arguments, state_word + 1)
     out = word(arguments, OUT) + kv_head * group * head_bytes
+    sinks, columns = word(arguments, SINKS), word(arguments, COLUMNS)
     for t in range(tokens):
         start = out + (first + t) * word(arguments, OUT_STRIDE)
         for g in range(group):
-            row = t * group + g
-            finish_row(
-                state + 8 * row, sums + 4 * word(arguments, COLUMNS) * row,
-                start + g * head_bytes, word(arguments, HEAD_DIM),
-            )  # fmt: skip
+            own_state, own_sums = state + 8 * (t * group + g), sums + 4 * columns * (t * group + g)
+            if sinks != 0:
+                sink = sinks + 8 * (kv_head * group + g)
+                merge_row(own_state, own_sums, sink, word(arguments, NO_SUMS), columns)
+            finish_row(own_state, own_sums, start + g * head_bytes, word(arguments, HEAD_DIM))

@@ -30,6 +30,25 @@ class AttentionScratch:
     parts: NDArray[np.uint8]
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionSinks:
+    """A score for each query head that has no value, as the softmax of attention takes it.
+
+    Attributes:
+        states: float32 [heads, 2]: the score, and 1, the weight it has itself.
+        no_sums: float32 [columns], zeros.
+    """
+
+    states: NDArray[np.float32]
+    no_sums: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, scores: NDArray[np.float32], head_dim: int) -> "AttentionSinks":
+        """Sinks with these scores [heads]."""
+        states = np.stack([scores, np.ones_like(scores)], axis=1)
+        return cls(states, np.zeros(_columns(head_dim), np.float32))
+
+
 def attention_scratch(threads: int, heads: int, kv_heads: int, head_dim: int) -> AttentionScratch:
     """Scratch memory for so many threads."""
     group = heads // kv_heads
@@ -55,6 +74,7 @@ def attention_arguments(
     window: int | None,
     scale: float,
     cap: float | None,
+    sinks: AttentionSinks | None = None,
 ) -> NDArray[np.int64]:
     """The words that `attention_task` reads; the arrays must live and stay where they are.
 
@@ -80,6 +100,7 @@ def attention_arguments(
         window: a query sees itself and the window - 1 positions before it; None: all before it.
         scale: factor on query-key products.
         cap: soft cap of the scaled products; None: none.
+        sinks: of the query heads; None: none.
     """
     kv_heads, block_size, head_dim = pool_shape(keys, values)
     assert heads % kv_heads == 0, (heads, kv_heads)
@@ -93,6 +114,7 @@ def attention_arguments(
         *(address_of(table), table_stride_word, address_of(positions), address_of(items)),
         *(kv_heads, block_size, head_dim, _columns(head_dim), group, *_panel(group)),
         *(window or 0, real_word(scale), real_word(cap or 0.0)),
+        *_sink_words(sinks, heads, head_dim),
         *_kernels(kv_dtype(keys), group),
         *_scratch_words(scratch, group, head_dim),
     ]
@@ -124,6 +146,15 @@ def _scratch_words(scratch: AttentionScratch, group: int, head_dim: int) -> list
         part_bytes,
         *offsets,
     ]
+
+
+def _sink_words(sinks: AttentionSinks | None, heads: int, head_dim: int) -> tuple[int, int]:
+    if sinks is None:
+        return 0, 0
+    assert sinks.states.shape == (heads, 2), (sinks.states.shape, heads)
+    assert sinks.states.dtype == np.float32, sinks.states.dtype
+    assert sinks.no_sums.size == _columns(head_dim), (sinks.no_sums.size, head_dim)
+    return address_of(sinks.states), address_of(sinks.no_sums)
 
 
 def _tiles(dtype: KVDtype, rows: int) -> tuple[int, int]:

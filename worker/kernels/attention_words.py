@@ -1,6 +1,7 @@
 """The words that attention's kernels read, by index; `attention_arguments` builds them."""
 
-# Arguments of `attention_task`, in this order. Those from BASES on are offsets into a thread's
+# Arguments of `attention_task`, in this order. SINKS: address of a softmax state for each query
+# head, or 0; NO_SUMS: of a row of sums that are 0. Those from BASES on are offsets into a thread's
 # scratch memory: addresses of the span's groups of keys and of values; addresses of the rows'
 # queries; scores of the rows; largest scores and totals of the rows, and their sums, in the range
 # and in the ranges before it; the span as float32.
@@ -25,6 +26,8 @@
     WINDOW,
     SCALE,
     CAP,
+    SINKS,
+    NO_SUMS,
     IS_HALF,
     POOL_SCORES,
     POOL_VALUES,
@@ -46,4 +49,4 @@
     MERGED_SUMS,
     WIDE_KEYS,
     WIDE_VALUES,
-) = range(41)
+) = range(43)

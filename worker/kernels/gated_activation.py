@@ -20,18 +20,19 @@ from .vector import (
     store_part,
 )
 
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu_tanh", "quick_gelu"]
 
 # gelu(x) = x / 2 * (1 + tanh(u)) = x / (1 + e^(-2 u)) with u = sqrt(2 / pi) * (x + 0.044715 x^3)
 _GELU_LINEAR = np.float32(-2.0 * 0.7978845608028654)
 _GELU_CUBIC = np.float32(-2.0 * 0.7978845608028654 * 0.044715)
+_SLOPES = {"silu": np.float32(-1.0), "quick_gelu": np.float32(-1.702)}
 
 
 def factors(activation: Activation) -> tuple[np.float32, np.float32]:
     """Give the two numbers that an activation is computed from, see `gated`."""
-    if activation == "silu":
-        return np.float32(-1.0), np.float32(0.0)
-    return _GELU_LINEAR, _GELU_CUBIC
+    if activation == "gelu_tanh":
+        return _GELU_LINEAR, _GELU_CUBIC
+    return _SLOPES[activation], np.float32(0.0)
 
 
 @kernel

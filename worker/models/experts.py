@@ -25,16 +25,27 @@ class MixtureOfExperts:
         layer: int,
         activation: Activation = "silu",
         biases: Biases = "no biases",
+        limit: float | None = None,
     ) -> None:
+        """Ask for the projections.
+
+        Args:
+            loader: of the model's file.
+            layer: index of the layer.
+            activation: of the gate.
+            biases: whether router and experts have some.
+            limit: clamps gate and up, see `Step.gate`.
+        """
         self.router = loader.router(layer, biases)
         self.gate_up = loader.expert_gate_up(layer, biases)
         self.down = loader.expert_down(layer, biases)
-        self.activation = activation
+        self.activation, self.limit = activation, limit
 
     def __call__(self, x: Rows, step: Step, to: Memory) -> None:
         """Apply to x, and add the result to `to`."""
         route(step.project("router", self.router, x), step)  # [T, experts]
-        gated = step.gate(self.gate_up, sent(x, step), self.activation)  # [T * K, intermediate]
+        rows = sent(x, step)  # [T * K, hidden_size]
+        gated = step.gate(self.gate_up, rows, self.activation, self.limit)
         combine(step.project("ffn_down", self.down, gated), step, to)  # [T * K, hidden_size]
 
 

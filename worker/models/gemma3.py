@@ -38,7 +38,7 @@ def gemma3_config(gguf: ModelFile, keys: KeyReader) -> ModelConfig:
     assert config.rope is not None
     return replace(
         config,
-        windows=_windows(keys, config.num_layers),
+        windows=_windows(keys, config.num_layers, _FULL_EVERY),
         local_rope=RopeConfig(local_base, config.rope.dimensions, config.rope.layout),
         attention_scale=_attention_scale(config),
         # The checkpoint's own float32 rounding of the square root.
@@ -48,13 +48,13 @@ def gemma3_config(gguf: ModelFile, keys: KeyReader) -> ModelConfig:
     )
 
 
-def _windows(keys: KeyReader, num_layers: int) -> tuple[int | None, ...]:
+def _windows(keys: KeyReader, num_layers: int, full_every: int) -> tuple[int | None, ...]:
     """Each layer's window: as the file says layer by layer, or all but each `every`-th."""
     window = keys.positive("attention.sliding_window")
     pattern = "attention.sliding_window_pattern"
     flags = keys.optional_layer_flags(pattern, num_layers)
     if flags is None:
-        every = keys.optional_positive(pattern) or _FULL_EVERY
+        every = keys.optional_positive(pattern) or full_every
         flags = [(layer + 1) % every != 0 for layer in range(num_layers)]
     return tuple(window if flag else None for flag in flags)
 

@@ -11,6 +11,7 @@ from worker.compute_config import ComputeConfig
 from worker.dequant_cache import WeightMatrix
 from worker.errors import GGUFError
 from worker.gguf import ModelFile
+from worker.kernels.attention_arguments import AttentionSinks
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
@@ -167,6 +168,11 @@ class Loader:
         if biases == "biases":
             bias = self._weights.biases([f"{name}.bias" for name in names], sizes)
         return self._planned(layer, self._weights.matrix(weights, sizes, columns), bias)
+
+    def attention_sinks(self, layer: int) -> AttentionSinks:
+        """A score of each query head that has no value."""
+        scores = self._weights.vector(f"blk.{layer}.attn_sinks.weight", self.config.num_heads)
+        return AttentionSinks.of(scores, self.config.head_dim)
 
     def router(self, layer: int, biases: Biases = "no biases") -> Linear:
         """To a logit for each expert."""

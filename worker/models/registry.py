@@ -13,6 +13,7 @@ from worker.thread_team import ThreadTeam
 from .config import ModelConfig
 from .gemma3 import gemma3_config, load_gemma3
 from .gpt2 import gpt2_config, load_gpt2
+from .gpt_oss import gpt_oss_config, load_gpt_oss
 from .key_reader import KeyReader
 from .llama import llama_config, load_llama
 from .loader import Loader
@@ -38,6 +39,7 @@ class Architecture:
 SUPPORTED_ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
         "gemma3": Architecture(gemma3_config, load_gemma3),
+        "gpt-oss": Architecture(gpt_oss_config, load_gpt_oss),
         "gpt2": Architecture(gpt2_config, load_gpt2),
         "llama": Architecture(llama_config, load_llama),
         "qwen3moe": Architecture(qwen3moe_config, load_qwen3moe),

@@ -11,9 +11,11 @@ from kvpool import KVCache, LayerGroup
 from worker.kernels.attention import attention_task
 from worker.kernels.attention_arguments import (
     AttentionScratch,
+    AttentionSinks,
     attention_arguments,
     attention_scratch,
 )
+from worker.kernels.clamp_task import clamp_task
 from worker.kernels.gated_activation import (
     Activation,
     activation_task,
@@ -150,14 +152,26 @@ class Step:
         """Apply a projection and add the result to `to`."""
         linear.record(self, stage, x, to, adds=True)
 
-    def gate(self, linear: Linear, x: Rows, activation: Activation) -> Rows:
-        """Project to gate and up, and give activation(gate) * up."""
+    def gate(
+        self, linear: Linear, x: Rows, activation: Activation, limit: float | None = None
+    ) -> Rows:
+        """Project to gate and up, and give activation(gate) * up.
+
+        Args:
+            linear: gate and up.
+            x: the inputs.
+            activation: of the gate.
+            limit: clamps both, and adds 1 to up, see `kernels.clamp_task`; None for neither.
+        """
         width = linear.outputs // 2
-        if linear.can_gate:
+        if linear.can_gate and limit is None:
             records = self.records("gated", width)
             linear.record_gated(self, "ffn_gate_up", x, records, activation)
             return Rows(width, self.tokens, floats=_no_floats, records=lambda: records)
         gate_up = self.project("ffn_gate_up", linear, x)
+        if limit is not None:
+            words = (gate_up.address, gate_up.stride, width, real_word(limit))
+            self.by_rows("activation", clamp_task, words, x.row_set)
 
         def record(out: Memory) -> None:
             self._activate(gated_activation_task, gate_up, out, activation, x.row_set)
@@ -238,7 +252,15 @@ class Step:
         )
         self.program.add_task("rope_kv_write", rotate_and_write_task, words, items_word=TOKEN_ITEMS)
 
-    def attend(self, layer: int, qkv: Memory, width: int, scale: float, cap: float | None) -> Rows:
+    def attend(
+        self,
+        layer: int,
+        qkv: Memory,
+        width: int,
+        scale: float,
+        cap: float | None,
+        sinks: AttentionSinks | None = None,
+    ) -> Rows:
         """Attend from all tokens to the keys of their sequences, their own included.
 
         Args:
@@ -247,6 +269,7 @@ class Step:
             width: heads * head_dim of the queries.
             scale: factor on query-key products.
             cap: soft cap of the scaled products, None for none.
+            sinks: scores without values, one a query head; None for none.
         """
         group, index = self._kv.layer(layer)
         layer_group, memory = self._groups[group], self.memory
@@ -267,6 +290,7 @@ class Step:
                 window=layer_group.window,
                 scale=scale,
                 cap=cap,
+                sinks=sinks,
             )
             items = attention_items_word(group)
             self.program.add_task("attention", attention_task, words, items_word=items)

@@ -65,6 +65,24 @@ def qwen3_weights(tensors, config):
     return names
 
 
+def gpt_oss_weights(tensors, config):
+    """The same of a gpt-oss file, whose experts lie in memory the other way round."""
+    names = attention_names(tensors, config)
+    for layer in range(config.num_hidden_layers):
+        prefix, target = f"blk.{layer}", f"model.layers.{layer}"
+        own = {name.removeprefix(f"{prefix}."): w for name, w in tensors.items()}
+        names[f"{target}.self_attn.sinks"] = own["attn_sinks.weight"]
+        for kind in ("weight", "bias"):
+            names[f"{target}.mlp.router.{kind}"] = own[f"ffn_gate_inp.{kind}"]
+            gate, up, down = (own[f"ffn_{part}_exps.{kind}"] for part in ("gate", "up", "down"))
+            gate_up = np.stack([gate, up], axis=2).reshape(gate.shape[0], -1, *gate.shape[2:])
+            suffix = "_bias" if kind == "bias" else ""
+            turned = (lambda w: w) if kind == "bias" else (lambda w: w.transpose(0, 2, 1))
+            names[f"{target}.mlp.experts.gate_up_proj{suffix}"] = turned(gate_up)
+            names[f"{target}.mlp.experts.down_proj{suffix}"] = turned(down)
+    return names
+
+
 def attention_names(tensors, config):
     """What all have in common: embedding, norms, attention, output head."""
     own = {
@@ -123,6 +141,22 @@ MODELS = {
         ("F16", "Q8_0", "Q4_1"),
         "qwen2",
         qwen3_weights,
+    ),
+    "gpt-oss": Model(
+        transformers.GptOssConfig(
+            vocab_size=VOCABULARY, hidden_size=64, intermediate_size=64, num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=32, num_local_experts=6,
+            num_experts_per_tok=3, sliding_window=24, max_position_embeddings=512,
+            tie_word_embeddings=False,
+            rope_parameters={
+                "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 32.0,
+                "beta_slow": 1.0, "truncate": True, "original_max_position_embeddings": 64,
+            },
+        ),
+        ("F16", "Q8_0", "MXFP4_MOE"),
+        "gpt-4o",
+        gpt_oss_weights,
+        {"sinks": 1.5, "bias": 0.3, "experts": 0.6},
     ),
 }  # fmt: skip
 

@@ -149,7 +149,7 @@ def soft_cap(x, cap):
     soft_cap_values(flat(x), np.float32(cap))
 
 
-def attention(qkv, keys, values, out, table, positions, items, window, scale, cap):
+def attention(qkv, keys, values, out, table, positions, items, window, scale, cap, sinks=None):
     """Attend from the queries of some work items; see `attention_arguments` for the arrays.
 
     out has heads * head_dim columns, and `table` as many as it has.
@@ -159,7 +159,7 @@ def attention(qkv, keys, values, out, table, positions, items, window, scale, ca
     header = np.array([table.shape[1]], np.int64)
     arguments = attention_arguments(
         qkv, keys, values, out, table, positions, items, scratch, heads=heads,
-        table_stride_word=0, window=window, scale=scale, cap=cap,
+        table_stride_word=0, window=window, scale=scale, cap=cap, sinks=sinks,
     )  # fmt: skip
     run_items(attention_task.address, address_of(header), address_of(arguments), 0, len(items))
 

@@ -39,11 +39,12 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def attention(query, keys, values, scale, window, cap):
-    """The last position attends: query [dim], keys and values [length, dim]."""
+def attention(query, keys, values, scale, window, cap, sink=None):
+    """The last position attends: query [dim], keys and values [length, dim]; a sink or none."""
     first = 0 if window is None else max(0, len(keys) - window)
     scores = keys[first:].astype(np.float64) @ query * scale
     if cap is not None:
         scores = cap * np.tanh(scores / cap)
+    rest = 0 if sink is None else np.exp(sink - scores.max())
     weights = np.exp(scores - scores.max())
-    return weights / weights.sum() @ values[first:]
+    return weights / (weights.sum() + rest) @ values[first:]

@@ -8,7 +8,11 @@ import pytest
 from tests.worker.kernels import naive
 from tests.worker.kernels.array_kernels import attention, run_items
 from worker.kernels.attention import ITEM_WORDS, QUERY_TILE, attention_task
-from worker.kernels.attention_arguments import attention_arguments, attention_scratch
+from worker.kernels.attention_arguments import (
+    AttentionSinks,
+    attention_arguments,
+    attention_scratch,
+)
 from worker.kernels.attention_items import attention_items, most_attention_items
 from worker.kernels.native import address_of
 
@@ -54,17 +58,18 @@ class _Paged:
         count = attention_items(starts, positions, self.kv_heads, window, threads, items)
         return qkv, positions, items[:count]
 
-    def run(self, spans, window=None, cap=None):
+    def run(self, spans, window=None, cap=None, sinks=None):
         """Attention of spans in one batch: [T, heads * dim]."""
         qkv, positions, items = self.batch(spans, window)
         out = np.full((len(qkv), self.heads * self.dim), np.nan, np.float32)
         table = self.table[[s for s, _, _ in spans]]
         attention(
-            qkv, self.keys, self.values, out, table, positions, items, window, self.dim**-0.5, cap
-        )
+            qkv, self.keys, self.values, out, table, positions, items, window, self.dim**-0.5, cap,
+            None if sinks is None else AttentionSinks.of(sinks, self.dim),
+        )  # fmt: skip
         return out
 
-    def expected(self, s, position, window=None, cap=None):
+    def expected(self, s, position, window=None, cap=None, sinks=None):
         """The naive result of one position: [heads * dim]."""
         queries, keys, values = self.sequences[s]
         group = self.heads // self.kv_heads
@@ -77,6 +82,7 @@ class _Paged:
                     self.dim**-0.5,
                     window,
                     cap,
+                    None if sinks is None else sinks[head],
                 )
                 for head in range(self.heads)
             ]
@@ -112,6 +118,22 @@ def test_results_equal_the_naive_twin(heads, kv_heads, dim, block_size, window, 
     for row, (s, position) in enumerate(tokens):
         expected = paged.expected(s, position, window, cap)
         np.testing.assert_allclose(expected, out[row], atol=3e-6 if cap is None else 1e-5)
+
+
+@BOTH
+@pytest.mark.parametrize("window", [None, 100])
+def test_sinks_take_weight_from_all_positions(window, dtype):
+    """Each head's own score, far below the others, beside them, or far above."""
+    paged = _Paged([150, 1100], 6, 2, 20, 16, dtype)
+    sinks = np.array([-90, -1, 0, 1, 5, 90], np.float32)
+    out = paged.run([(0, 0, 150), (1, 1090, 1100)], window, sinks=sinks)
+    tokens = [(0, position) for position in range(150)] + [(1, p) for p in range(1090, 1100)]
+    for row, (s, position) in enumerate(tokens):
+        expected = paged.expected(s, position, window, sinks=sinks)
+        np.testing.assert_allclose(expected, out[row], atol=3e-6)
+    plain = paged.run([(0, 0, 150), (1, 1090, 1100)], window)
+    heads = np.abs(plain - out).reshape(-1, 6, 20).max((0, 2))
+    assert (heads[1:] > 0.1).all()
 
 
 @BOTH

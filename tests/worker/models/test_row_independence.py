@@ -17,6 +17,7 @@ FILES = {
     "gemma3": "gemma3-F16.gguf",
     "mixtral": "mixtral-Q8_0.gguf",
     "qwen3moe": "qwen3moe-F16.gguf",
+    "gpt-oss": "gpt-oss-Q8_0.gguf",
 }
 
 
