@@ -29,7 +29,7 @@ from .summary import FinishedWithErrors, JobSummary
 from .worker_pool import WorkerPool, place_workers
 
 
-def run_job(job: Job, progress: ProgressCallback) -> JobSummary:
+def run_job(job: Job, progress: ProgressCallback, *, process_ends: bool = False) -> JobSummary:
     """Run a job from its input to ``_SUCCESS``.
 
     Everything that can be wrong with the configuration, the input, the output folder and the
@@ -38,6 +38,7 @@ def run_job(job: Job, progress: ProgressCallback) -> JobSummary:
     Args:
         job: what to do.
         progress: told about the job's state several times a second, in this thread.
+        process_ends: as of ``ray_session``.
 
     Raises:
         JobConfigError: the job as configured cannot run.
@@ -57,8 +58,9 @@ def run_job(job: Job, progress: ProgressCallback) -> JobSummary:
             model = check_model(job, dataset)
             progress(Progress(phase=Phase.STARTING, num_rows=dataset.num_rows))
             cpus = embedded_cpus(job.cluster.workers, job.engine.threads)
-            with ray_session(cpus):
-                stop.defer()
+            stop.defer()  # Ray logs what is raised while it starts, and goes on with half a session
+            with ray_session(cpus, process_ends=process_ends):
+                stop.check()
                 return _run(job, dataset, run, model, stop, progress)
 
 

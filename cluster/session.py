@@ -17,6 +17,7 @@ import ray.exceptions
 from worker.available_cores import available_cores
 
 from .errors import JobConfigError, JobStoppedError
+from .ray_processes import ray_processes_ended
 
 _ADDRESS: Final = "RAY_ADDRESS"
 _JOB: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by `ray job submit` in the entry point
@@ -68,11 +69,13 @@ def refuse_paths_in_package(source: str, output: str) -> None:
 
 
 @contextmanager
-def ray_session(num_cpus: int) -> Iterator[None]:
+def ray_session(num_cpus: int, *, process_ends: bool = False) -> Iterator[None]:
     """Join the cluster that ``RAY_ADDRESS`` names, or start an embedded Ray for this job.
 
     Args:
         num_cpus: CPUs of an embedded Ray; a cluster has its own.
+        process_ends: the process leaves by ``os._exit`` after this session: an embedded Ray is
+            killed at once rather than shut down, and SIGTERM meets our handler at all times.
 
     An embedded Ray is this process's alone: a token is made for it, nothing is reported to
     anybody, and it ends with the job.
@@ -84,20 +87,24 @@ def ray_session(num_cpus: int) -> Iterator[None]:
     if ray.is_initialized():
         yield  # the caller's own session, which we leave as it is
         return
+    joins = bool(os.environ.get(_ADDRESS)) or in_ray_job()
+    own_sigterm = _sigterm_waits if process_ends else _sigterm_restored
     try:
-        with _own_sigterm():
-            if os.environ.get(_ADDRESS) or in_ray_job():
+        with own_sigterm():
+            if joins:
                 _join()
             else:
                 _start(num_cpus)
         yield
     finally:
-        ray.shutdown()
+        with own_sigterm(), ray_processes_ended():
+            if joins or not process_ends:
+                ray.shutdown()
 
 
 @contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep the handler of SIGTERM: Ray puts in its place one that ends the process, with code 1."""
+def _sigterm_restored() -> Iterator[None]:
+    """Put the handler of SIGTERM back: Ray sets one of its own, which ends the process, code 1."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -106,6 +113,22 @@ def _own_sigterm() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _sigterm_waits() -> Iterator[None]:
+    """Let SIGTERM wait until the block is over and its handler is back.
+
+    Ray sets handlers that end the process, with code 1 or by the signal, and sets the default one
+    in ``ray.shutdown()``. Its threads begin in here and never take the signal for the main thread.
+    So do its processes, which only SIGKILL ends at once then.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        with _sigterm_restored():
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start(num_cpus: int) -> None:

@@ -17,7 +17,7 @@ def run_job(config: JobConfig) -> None:
     job = Job(**{name: getattr(config, name) for name in JobConfig.model_fields})
     try:
         with live_progress() as show:
-            summary = run_on_cluster(job, show)
+            summary = run_on_cluster(job, show, process_ends=True)
     except FinishedWithErrors as error:
         print("\n".join(summary_lines(error.summary)), flush=True)
         raise

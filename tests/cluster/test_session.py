@@ -69,6 +69,51 @@ def test_sigterm_while_ray_starts_is_a_stop(monkeypatch):
     assert before == signal.getsignal(signal.SIGTERM)
 
 
+def test_sigterm_waits_for_ray_where_the_process_ends(monkeypatch):
+    """Neither Ray's handler nor the default one, which its shutdown sets, meets the signal."""
+    met = []
+
+    def ray_sets_a_handler(*_, **__):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert [] == met[1:]
+
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    monkeypatch.setattr(ray, "init", ray_sets_a_handler)
+    monkeypatch.setattr(ray, "shutdown", ray_sets_a_handler)
+    before = signal.signal(signal.SIGTERM, lambda *_: met.append("ours"))
+    try:
+        with ray_session(1, process_ends=True):
+            assert ["ours"] == met
+        assert ["ours", "ours"] == met
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.ray
+def test_no_process_of_ray_is_left_where_the_process_ends(monkeypatch):
+    """They are killed, those that Ray's node started as well, without Ray's own shutdown."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    program = """
+import os, psutil
+from cluster.session import ray_session
+with ray_session(1, process_ends=True):
+    started = psutil.Process().children(recursive=True)
+ended, alive = psutil.wait_procs(started, timeout=5)
+assert len(ended) > 3 and not alive, (ended, alive)
+print("none", flush=True)
+os._exit(3)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (3, "none\n") == (done.returncode, done.stdout), done.stderr
+
+
 def test_a_ray_that_cannot_start_is_a_stop(monkeypatch):
     """Full or unwritable temporary folders are the machine's fault: no traceback, exit 75."""
 
