@@ -3,13 +3,15 @@
 import gc
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
 
 from . import options as opt
 from .failure import one_line_failures
+from .interruption import INTERRUPTION
+from .process import run_process
 
 
 class Verb(TyperCommand):
@@ -32,12 +34,12 @@ app = typer.Typer(
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line, by default that of the process; ends in SystemExit."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Be the process of the command line, by default with its own arguments; does not return."""
     # Python looks for garbage after every 700 new objects: a tenth of the time to import what we
     # need, in which there is none.
     gc.set_threshold(100_000, 20, 20)
-    app(arguments, prog_name="tokenmill")
+    run_process(lambda: app(arguments, prog_name="tokenmill"))
 
 
 def _version(wanted: bool) -> None:
@@ -83,6 +85,7 @@ def run(
     job = load_config(config, opt.given(**flags), settings or ())
     from .run import run_job  # imports Ray: only now that the configuration is sound
 
+    INTERRUPTION.check()
     run_job(job)
 
 

@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .interruption import INTERRUPTION
+
 TRACEBACK_VARIABLE = "TOKENMILL_TRACEBACK"
 """Set to 1, it shows the traceback of every error, also of those that have a clear message."""
 
@@ -32,9 +34,11 @@ def one_line_failures() -> Iterator[None]:
 
 def _report(error: BaseException) -> int:
     """Print what the user needs of the error; its exit code."""
+    INTERRUPTION.settle()
     from .exit_codes import exit_code_of, has_message  # imports all packages; help needs none
 
-    text = "stopped by Ctrl-C" if isinstance(error, KeyboardInterrupt) else str(error)
+    stopped = isinstance(error, KeyboardInterrupt)
+    text = f"stopped by {str(error) or 'Ctrl-C'}" if stopped else str(error)
     text = text.replace("\n", " ")
     if not has_message(error):
         text = f"internal error, please report the lines above: {type(error).__name__}: {text}"

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from jobs.bench_mixed import _longest_wait
-from jobs.cli import main
+from jobs.cli import app
 
 TINY = Path(__file__).parents[1] / "data" / "tiny" / "llama" / "llama-Q4_1.gguf"
 
 
 def _run(capsys, *arguments):
     with pytest.raises(SystemExit) as end:
-        main(["bench-mixed", str(TINY), *arguments])
+        app(["bench-mixed", str(TINY), *arguments])
     return end.value.code, capsys.readouterr()
 
 

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from jobs.bench_pool import PoolSpeed, pool_lines
-from jobs.cli import main
+from jobs.cli import app
 
 
 def test_every_operation_is_measured_in_every_size(capsys):
     """JSON has a record a kind and a size."""
     with pytest.raises(SystemExit) as end:
-        main(["bench-pool", "-o", "json"])
+        app(["bench-pool", "-o", "json"])
     assert end.value.code == 0
     found = json.loads(capsys.readouterr().out)
     assert len({record["operation"] for record in found}) == 5

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.cli import main
+from jobs.cli import app
 
 TINY = Path(__file__).parents[1] / "data" / "tiny" / "llama" / "llama-Q4_1.gguf"
 SIZES = ["--rows", "20", "--prefix", "40", "--own", "5", "--ntg", "3", "--npl", "4"]
@@ -13,7 +13,7 @@ SIZES = ["--rows", "20", "--prefix", "40", "--own", "5", "--ntg", "3", "--npl", 
 
 def _run(capsys, *arguments):
     with pytest.raises(SystemExit) as end:
-        main(["bench-prefix", str(TINY), *arguments])
+        app(["bench-prefix", str(TINY), *arguments])
     return end.value.code, capsys.readouterr()
 
 

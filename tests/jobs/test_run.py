@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from time import sleep
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -146,8 +148,9 @@ def test_row_errors_alone_exit_0_and_with_fail_on_errors_3(
 
 
 @pytest.mark.ray
-def test_ctrl_c_exits_75(write_config, tmp_path):
-    """A stopped job says so in one line, and readers see only whole parts."""
+@pytest.mark.parametrize("again", [0, 20])
+def test_ctrl_c_exits_75(write_config, tmp_path, again):
+    """A stopped job says so in one line, whatever signals follow, and all its processes end."""
     table = pa.table({"id": range(20_000), "prompt": [f"row {i}" for i in range(20_000)]})
     pq.write_table(table, tmp_path / "rows.parquet")
     config = write_config(tmp_path / "rows.parquet")
@@ -162,12 +165,53 @@ def test_ctrl_c_exits_75(write_config, tmp_path):
     for line in process.stderr:
         shown.append(line)
         if "of 20,000 rows" in line:
-            process.send_signal(signal.SIGINT)
             break
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    for _ in range(again):
+        sleep(0.05)
+        process.send_signal(signal.SIGTERM)
     shown += process.stderr.readlines()
     assert 75 == process.wait(timeout=60), shown
-    assert "SIGINT" in shown[-1]
+    assert "tokenmill: stopped by SIG" in shown[-1]
     assert not (tmp_path / "out" / "_SUCCESS").exists()
+    ended, alive = psutil.wait_procs(children, timeout=5)
+    assert len(ended) > 3
+    assert [] == alive
+
+
+SIGNALLED_START = """
+import os, signal, sys
+import ray._raylet
+from jobs.cli import main
+
+connect, signals = ray._raylet.CoreWorker, int(sys.argv[2])
+
+def connect_and_signal(*arguments):
+    client = connect(*arguments)
+    for _ in range(signals):
+        os.kill(os.getpid(), signal.SIGINT)
+    return client
+
+ray._raylet.CoreWorker = connect_and_signal
+main(["run", sys.argv[1], "--workers", "1"])
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("signals", [1, 2])
+def test_ctrl_c_while_ray_connects_exits_75(write_config, cases, tmp_path, signals):
+    """The client that nobody holds then would crash at exit, in a thread of Ray's own."""
+    config = write_config(cases / "small.parquet")
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_START, str(config), str(signals)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (75, "tokenmill: stopped by SIGINT") == (done.returncode, done.stderr.splitlines()[-1])
+    assert not (tmp_path / "out").exists()
 
 
 def test_batch_script_is_run_by_another_name(tmp_path):
