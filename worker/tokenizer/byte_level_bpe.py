@@ -1,17 +1,14 @@
 """Byte-level BPE, the ``gpt2`` model of GGUF files, on the tokenizers library."""
 
-from collections.abc import Iterator
-
 import tokenizers
-from gguf.constants import Keys
 from tokenizers import models, pre_tokenizers
 
-from worker.errors import GGUFError, RowError, UnsupportedModelError
+from worker.errors import RowError
 from worker.gguf.metadata import Metadata
-from worker.gguf.wording import shown
 
 from .kept_strings import KeptStrings
-from .pre_tokenizer import PRE_TOKENIZERS, PreTokenizer
+from .merges import read_merges
+from .pre_tokenizer import PreTokenizer
 from .vocabulary import Vocabulary
 
 
@@ -32,33 +29,39 @@ class ByteLevelBPE:
     """Encodes text between special tokens, and gives the bytes of tokens.
 
     Attributes:
-        add_bos: the family's default.
+        add_bos, add_eos: the family's defaults.
     """
 
-    def __init__(self, metadata: Metadata, vocabulary: Vocabulary, kept: KeptStrings) -> None:
+    add_eos = False
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        vocabulary: Vocabulary,
+        kept: KeptStrings,
+        pre_tokenizer: PreTokenizer,
+    ) -> None:
         """Build the merges.
 
         Raises:
-            UnsupportedModelError: the pre-tokenizer is not known.
             GGUFError: merges and vocabulary do not fit together.
         """
-        pre_tokenizer = _pre_tokenizer(metadata)
         self.add_bos = pre_tokenizer.add_bos
         self._vocabulary = vocabulary
         self._missing_bytes = (
             frozenset(byte for char, byte in _BYTES.items() if char not in vocabulary.ids)
             - _NEVER_IN_UTF8
         )
-        merges = kept.get("merges", lambda: list(_merges(metadata, vocabulary)))
         self._encoder = tokenizers.Tokenizer(
             models.BPE(
                 # Control tokens must not come out of text, by no merge and no whole word.
                 vocab=vocabulary.ids_without(vocabulary.control),
-                merges=list(zip(merges[::2], merges[1::2], strict=True)),
+                merges=read_merges(metadata, vocabulary, kept),
                 ignore_merges=pre_tokenizer.ignore_merges,
             )
         )
-        self._encoder.pre_tokenizer = _words(pre_tokenizer)
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        self._encoder.pre_tokenizer = pre_tokenizers.Sequence([*pre_tokenizer.splits(), to_bytes])
 
     def encode(self, text: str, *, after_special: bool) -> list[int]:
         """Encode text that holds no special token; what stands before it makes no difference.
@@ -88,50 +91,3 @@ class ByteLevelBPE:
                 f"the prompt has the byte 0x{min(lacking):02X}, for which the model's vocabulary "
                 "has no token; leave the character out"
             )
-
-
-def _pre_tokenizer(metadata: Metadata) -> PreTokenizer:
-    name = metadata.text(Keys.Tokenizer.PRE, "default")
-    if name not in PRE_TOKENIZERS:
-        raise UnsupportedModelError(
-            f"{metadata.path}: key {Keys.Tokenizer.PRE} is {shown(name)!r}; supported: "
-            f"{', '.join(sorted(PRE_TOKENIZERS))}; take a model with one of these"
-        )
-    return PRE_TOKENIZERS[name]
-
-
-def _words(pre_tokenizer: PreTokenizer) -> pre_tokenizers.PreTokenizer:
-    splits = [
-        pre_tokenizers.Split(tokenizers.Regex(pattern), behavior="isolated")
-        for pattern in pre_tokenizer.patterns
-    ]
-    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([*splits, to_bytes])
-
-
-def _merges(metadata: Metadata, vocabulary: Vocabulary) -> Iterator[str]:
-    """Give left and right of the merges in order of rank, without those of a control token."""
-    ids = vocabulary.ids
-    for rank, merge in enumerate(metadata.strings(Keys.Tokenizer.MERGES)):
-        pair = _split_merge(merge, vocabulary)
-        if pair is None:
-            raise GGUFError(
-                f"{metadata.path}: key {Keys.Tokenizer.MERGES}, entry {rank} is {shown(merge)!r}, "
-                "expected two tokens and a blank between them whose joined text is a token of "
-                f"{Keys.Tokenizer.LIST}; convert the model again"
-            )
-        left, right = pair
-        if vocabulary.control.isdisjoint((ids[left], ids[right], ids[left + right])):
-            yield from pair
-
-
-def _split_merge(merge: str, vocabulary: Vocabulary) -> tuple[str, str] | None:
-    """Find the blank that parts a merge; either part may hold blanks itself."""
-    ids = vocabulary.ids
-    blank = merge.find(" ", 1)
-    while blank != -1:
-        left, right = merge[:blank], merge[blank + 1 :]
-        if left in ids and right in ids and left + right in ids:
-            return left, right
-        blank = merge.find(" ", blank + 1)
-    return None

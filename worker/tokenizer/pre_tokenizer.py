@@ -3,12 +3,15 @@
 A pre-tokenizer cuts text into words before merges are applied: each pattern in turn isolates
 its matches within the pieces left by the one before. Names, patterns, ``ignore_merges`` and BOS
 defaults are those of llama.cpp's ``llama-vocab.cpp``; where that quotes the pattern of the
-original tokenizer.json and adapts it to its own engine, the original stands here. Left out are
-names whose patterns need code of their own (kimi-k2, afmoe, gemma4, sarvam-moe, whitespace) or
-take quadratic time on long runs (tiny_aya, superbpe).
+original tokenizer.json and adapts it to its own engine, the original stands here, written so
+that long runs take linear time. What may stand at the start of a run of digits is found by a
+look-behind, and what follows it by one possessive look-ahead.
 """
 
 from dataclasses import dataclass
+
+import tokenizers
+from tokenizers import pre_tokenizers
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +22,21 @@ class PreTokenizer:
         patterns: Oniguruma patterns, applied one after the other.
         ignore_merges: a word that is a token is that token, whatever the merges say.
         add_bos: whether BOS is added when the file does not say.
+        byte_level: tokens are spelled in GPT-2's alphabet of bytes. Otherwise they are spelled as
+            they are, with U+2581 for a blank and ``<0x0A>`` for bytes.
     """
 
     patterns: tuple[str, ...]
     ignore_merges: bool = False
     add_bos: bool = False
+    byte_level: bool = True
+
+    def splits(self) -> list[pre_tokenizers.Split]:
+        """Give the patterns as the tokenizers library applies them."""
+        return [
+            pre_tokenizers.Split(tokenizers.Regex(pattern), behavior="isolated")
+            for pattern in self.patterns
+        ]
 
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -54,6 +67,7 @@ _JAIS2 = (
     + "".join(rf"|\s{{{count}}}(?!\S)" for count in (512, 256, 128, 64, 32, 16, 8, 4, "1,2"))
     + r"|\s{1}"
 )
+_KANA = r"[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+"
 _CJK = r"[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+"
 _PUNCTUATED = (
     r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
@@ -69,7 +83,7 @@ _DIGIT_BY_DIGIT = PreTokenizer((r"\p{N}", _GPT2))
 _QWEN_2 = PreTokenizer((_QWEN2,))
 _GPT_4O = PreTokenizer((_GPT4O,))
 _DEEPSEEK_3 = PreTokenizer(
-    (r"\p{N}{1,3}", r"[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", _PUNCTUATED)
+    (r"\p{N}{1,3}", _KANA, _PUNCTUATED)
 )
 _DEEPSEEK_LLM = PreTokenizer(
     (
@@ -114,7 +128,60 @@ _YOUTU = PreTokenizer(
     ),
     ignore_merges=True,
 )
-_MINICPM5 = PreTokenizer((r"\p{N}{1,3}", rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}+|{_SYMBOLS}|{_TAIL}"))
+_MINICPM5 = PreTokenizer(
+    (r"\p{N}{1,3}", rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}+|{_SYMBOLS}|{_TAIL}"), ignore_merges=True
+)
+_SPARK = PreTokenizer(
+    (
+        r"\p{N}{1,3}",
+        _KANA,
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+        r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
+        r"\p{N}",
+    )
+)
+_EXAONE_MOE = PreTokenizer(
+    (
+        # The original is (?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+, which takes exponential time where it
+        # fails; this one matches the same texts.
+        rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}\p{{M}}*+(?: ?\p{{L}}\p{{M}}*+)*+"
+        r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+    )
+)
+_UPPER_BUT_HAN = rf"[{_UPPER[1:-1]}&&[^\p{{Han}}]]"
+_LOWER_BUT_HAN = rf"[{_LOWER[1:-1]}&&[^\p{{Han}}]]"
+_KIMI = PreTokenizer(
+    (
+        rf"\p{{Han}}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER_BUT_HAN}*{_LOWER_BUT_HAN}+{_CONTRACTIONS}?"
+        rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER_BUT_HAN}+{_LOWER_BUT_HAN}*{_CONTRACTIONS}?"
+        rf"|\p{{N}}{{1,3}}|{_SYMBOLS}|{_TAIL}",
+    )
+)
+# Digits in threes from the right, where the run ends a word: \d{1,3}(?=(?:\d{3})*\b)
+_TINY_AYA = PreTokenizer(
+    (r"(?<!\d)\d{1,3}(?=(?:\d{3})*+\b)|(?<=\d)\G\d{3}", rf"{_GPT4O}")
+)
+# Runs of digits are cut where a multiple of three is left: (?=(\d{3})+(?!\d))
+_SUPERBPE = PreTokenizer(
+    (
+        r"\p{N}+",
+        r"\A(?:\D*\d{1,2}|\D+)(?=(?:\d{3})++(?!\d))|\d{3}(?=\d)|\d{3}\D*\z",
+    )
+)
+# Digits in threes from the right; what stands before a run stays with its first group.
+_RUN_START = r"(?:\A|(?<=\p{N})(?=\P{N}))\P{N}*+"
+_AFMOE = PreTokenizer(
+    (
+        rf"{_RUN_START}\p{{N}}{{1,2}}(?=(?:\p{{N}}{{3}})*+(?!\p{{N}}))"
+        rf"|{_RUN_START}\p{{N}}{{3}}|\p{{N}}{{3}}",
+        r"[\u4E00-\u9FFF\u3400-\u4DBF\uF900-\uFAFF\u3040-\u309F\u30A0-\u30FF\uFF65-\uFF9F"
+        r"\u2F00-\u2FDF\u0E40-\u0E7F\u0E80-\u0EFF\u1780-\u17FF\u1000-\u109F\uAA60-\uAA7F"
+        r"\uA9E0-\uA9FF\uAC00-\uD7AF\u1100-\u11FF]+",
+        _PUNCTUATED,
+    )
+)
+_LINES = r"[^\n]+|\n+"
+_GEMMA_4 = PreTokenizer((_LINES,), add_bos=True, byte_level=False)
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "default": _DEFAULT,
@@ -132,7 +199,8 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
         ),
         _LLAMA_BPE,
     ),
-    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _DBRX),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), _DBRX),
+    **dict.fromkeys(("glm4", "glm5"), PreTokenizer((_LLAMA3,), ignore_merges=True)),
     **dict.fromkeys(
         (
             "gpt-2",
@@ -158,7 +226,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
         _GPT_2,
     ),
     **dict.fromkeys(
-        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"),
+        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
         _DIGIT_BY_DIGIT,
     ),
     **dict.fromkeys(
@@ -178,10 +246,10 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "qwen35": PreTokenizer((_QWEN35,)),
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
     "tekken": PreTokenizer((_TEKKEN,), ignore_merges=True, add_bos=True),
-    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), _GPT_4O),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2", "talkie"), _GPT_4O),
     "deepseek-llm": _DEEPSEEK_LLM,
     "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}")),
-    **dict.fromkeys(("deepseek-v3", "step35", "hunyuan-dense", "joyai-llm"), _DEEPSEEK_3),
+    **dict.fromkeys(("deepseek-v3", "step35", "hunyuan-dense", "joyai-llm", "hy_v4"), _DEEPSEEK_3),
     "youtu": _YOUTU,
     **dict.fromkeys(("poro-chat", "bloom", "gpt3-finnish"), PreTokenizer((_BLOOM,))),
     "viking": PreTokenizer((_BLOOM, r"\p{N}")),
@@ -190,5 +258,16 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), _BAILING),
     "seed-coder": _SEED_CODER,
     "minicpm5": _MINICPM5,
+    "spark2_5": _SPARK,
+    "exaone-moe": _EXAONE_MOE,
+    "kimi-k2": _KIMI,
+    **dict.fromkeys(("tiny_aya", "cohere2moe"), _TINY_AYA),
+    "superbpe": _SUPERBPE,
+    "afmoe": _AFMOE,
+    "granite-embed-multi-97m": PreTokenizer((_GPT4O,), ignore_merges=True),
+    "ufakzeka": PreTokenizer((rf"{_WORD}|\p{{N}}|{_SYMBOLS}|{_TAIL}",)),
+    "laguna": PreTokenizer((_LINES, _QWEN2)),
+    **dict.fromkeys(("gemma4", "granite-embed-multi-311m"), _GEMMA_4),
+    "sarvam-moe": PreTokenizer((_LINES,), byte_level=False),
 }
 """The known names; a file without the key has ``default``, as in llama.cpp."""

@@ -17,13 +17,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from gguf.constants import Keys
 
-from worker.errors import GGUFError, RowError
+from worker.errors import GGUFError
 from worker.gguf.metadata import Metadata
 
 from .kept_strings import KeptStrings
-from .vocabulary import Vocabulary, check_length
+from .vocabulary import BLANK, Vocabulary, check_length
 
-_BLANK = "\u2581"  # stands for a blank in the vocabulary
 _WORD_CACHE_SIZE = 50_000
 _CACHED_WORD_LENGTH = 64
 
@@ -34,10 +33,11 @@ class SentencePiece:
     ``tokenizer.ggml.remove_extra_whitespaces`` has no effect, as in llama.cpp.
 
     Attributes:
-        add_bos: the family's default.
+        add_bos, add_eos: the family's defaults.
     """
 
     add_bos = True
+    add_eos = False
 
     def __init__(self, metadata: Metadata, vocabulary: Vocabulary, kept: KeptStrings) -> None:
         """Read the scores.
@@ -69,17 +69,13 @@ class SentencePiece:
         if self._space_prefix and after_special:
             text = f" {text}"
         ids: list[int] = []
-        for word in self._word_start.split(text.replace(" ", _BLANK)):
+        for word in self._word_start.split(text.replace(" ", BLANK)):
             ids += self._encode_word(word)
         return ids
 
     def piece(self, token_id: int) -> bytes:
         """Give the bytes of a token that is neither control nor user-defined."""
-        byte = self._vocabulary.byte_of.get(token_id)
-        if byte is not None:
-            return bytes([byte])
-        text = self._vocabulary.tokens[token_id]
-        return text.replace(_BLANK, " ").encode()
+        return self._vocabulary.blank_piece(token_id)
 
     def _encode_word(self, word: str) -> list[int]:
         ids = self._cache.get(word)
@@ -133,10 +129,7 @@ class SentencePiece:
             return found
         if self._vocabulary.special.unk is not None:
             return (self._vocabulary.special.unk,)
-        raise RowError(
-            f"the prompt has the character U+{ord(piece[0]):04X}, for which the model's "
-            "vocabulary has no token; leave it out"
-        )
+        raise self._vocabulary.lacks(piece[0])
 
 
 def _costs(metadata: Metadata, count: int) -> list[float]:
@@ -156,7 +149,7 @@ def _costs(metadata: Metadata, count: int) -> list[float]:
 
 def _spanned(ids: Mapping[str, int]) -> list[str]:
     """Find the characters that stand in front of a blank in some token."""
-    return sorted({text[i - 1] for text in ids for i in range(1, len(text)) if text[i] == _BLANK})
+    return sorted({text[i - 1] for text in ids for i in range(1, len(text)) if text[i] == BLANK})
 
 
 def _word_start(spanned: Sequence[str]) -> re.Pattern[str]:
@@ -166,7 +159,7 @@ def _word_start(spanned: Sequence[str]) -> re.Pattern[str]:
     one, and a word met before comes from the cache.
     """
     before = f"[^{''.join(map(re.escape, spanned))}]" if spanned else "(?s:.)"
-    return re.compile(f"(?<={before})(?={_BLANK})")
+    return re.compile(f"(?<={before})(?={BLANK})")
 
 
 def _pieces(text: str, ends: list[int]) -> list[str]:

@@ -1,21 +1,18 @@
 """Text to token ids and back, by the vocabulary of a GGUF file."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cached_property
-from typing import Protocol
 
 from gguf.constants import Keys, TokenType
 
-from worker.errors import GGUFError, UnsupportedModelError
+from worker.errors import GGUFError
 from worker.gguf.metadata import Metadata
-from worker.gguf.wording import shown
 
-from .byte_level_bpe import ByteLevelBPE
 from .detokenizer import Detokenizer
+from .encoding_model import EncodingModel, default_ids, encoding_model, tokenizer_model
 from .kept_strings import KeptStrings
 from .rendered_prompt import RenderedPrompt
-from .sentencepiece import SentencePiece
 from .token_matcher import TokenMatcher
 from .vocabulary import Vocabulary
 
@@ -29,26 +26,7 @@ class SpecialText(Enum):
     """It becomes the control token."""
 
 
-class _Model(Protocol):
-    """What encodes the text between special tokens."""
-
-    @property
-    def add_bos(self) -> bool: ...
-    def encode(self, text: str, *, after_special: bool) -> list[int]: ...
-    def piece(self, token_id: int) -> bytes: ...
-
-
 _C_SPACE = " \t\n\v\f\r"
-_MODELS: Mapping[str, Callable[[Metadata, Vocabulary, KeptStrings], _Model]] = {
-    "gpt2": ByteLevelBPE,
-    "llama": SentencePiece,
-}
-# What llama.cpp takes for keys that are left out. For gpt2 it takes 11, Falcon's end of text
-# and a common word elsewhere; such a file has no BOS and EOS here.
-_DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
-    "gpt2": {},
-    "llama": {Keys.Tokenizer.BOS_ID: 1, Keys.Tokenizer.EOS_ID: 2, Keys.Tokenizer.UNK_ID: 0},
-}
 
 
 class Tokenizer:
@@ -65,7 +43,7 @@ class Tokenizer:
         name: the model file, for messages.
     """
 
-    def __init__(self, metadata: Metadata, vocabulary: Vocabulary, model: _Model) -> None:
+    def __init__(self, metadata: Metadata, vocabulary: Vocabulary, model: EncodingModel) -> None:
         """Put a tokenizer together; ``from_metadata`` is the usual way.
 
         Raises:
@@ -81,7 +59,7 @@ class Tokenizer:
         self.chat_template = _chat_template(metadata)
         names = Keys.Tokenizer
         self._prefix = _added(metadata, names.ADD_BOS, model.add_bos, names.BOS_ID, self.bos_id)
-        self._suffix = _added(metadata, names.ADD_EOS, False, names.EOS_ID, self.eos_id)
+        self._suffix = _added(metadata, names.ADD_EOS, model.add_eos, names.EOS_ID, self.eos_id)
         self.control_tokens = {vocabulary.tokens[i]: i for i in vocabulary.control}
         self._control = TokenMatcher(self.control_tokens)
         self._user_defined = TokenMatcher(vocabulary.user_defined)
@@ -89,22 +67,24 @@ class Tokenizer:
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
-    def from_metadata(cls, metadata: Metadata) -> "Tokenizer":
+    def from_metadata(
+        cls, metadata: Metadata, *, tokenizer_pre: str | None = None
+    ) -> "Tokenizer":
         """Build the tokenizer of a model file.
+
+        Args:
+            metadata: of the model file.
+            tokenizer_pre: name of a pre-tokenizer in place of the file's.
 
         Raises:
             UnsupportedModelError: another tokenizer model or pre-tokenizer.
+            EngineConfigError: ``tokenizer_pre`` cannot be used with this file.
             GGUFError: a key is missing or wrong; the message names file and key.
         """
-        model = metadata.text(Keys.Tokenizer.MODEL)
-        if model not in _MODELS:
-            raise UnsupportedModelError(
-                f"{metadata.path}: key {Keys.Tokenizer.MODEL} is {shown(model)!r}; supported: "
-                f"{', '.join(sorted(_MODELS))}; take a model with one of these"
-            )
         kept = KeptStrings(metadata.identity)
-        vocabulary = Vocabulary(metadata, _DEFAULT_IDS[model], kept)
-        tokenizer = cls(metadata, vocabulary, _MODELS[model](metadata, vocabulary, kept))
+        vocabulary = Vocabulary(metadata, default_ids(tokenizer_model(metadata)), kept)
+        model = encoding_model(metadata, vocabulary, kept, tokenizer_pre)
+        tokenizer = cls(metadata, vocabulary, model)
         kept.keep()
         return tokenizer
 

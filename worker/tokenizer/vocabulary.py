@@ -9,12 +9,15 @@ import numpy as np
 from gguf.constants import Keys, TokenType
 from numpy.typing import NDArray
 
-from worker.errors import GGUFError
+from worker.errors import GGUFError, RowError
 from worker.gguf.metadata import Metadata
 from worker.gguf.wording import shown
 
 from .end_tokens import end_ids_by_name
 from .kept_strings import KeptStrings
+
+BLANK = "\u2581"
+"""Stands for a blank in vocabularies that are not byte-level."""
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -93,6 +96,20 @@ class Vocabulary:
         for token_id in left_out:
             del ids[self.tokens[token_id]]
         return ids
+
+    def blank_piece(self, token_id: int) -> bytes:
+        """Give the bytes of a token of a vocabulary that spells blanks as ``BLANK``."""
+        byte = self.byte_of.get(token_id)
+        if byte is not None:
+            return bytes([byte])
+        return self.tokens[token_id].replace(BLANK, " ").encode()
+
+    def lacks(self, character: str) -> RowError:
+        """Word the error of a text with a character that no token can express."""
+        return RowError(
+            f"the prompt has the character U+{ord(character):04X}, for which the model's "
+            "vocabulary has no token; leave it out"
+        )
 
     def _is_special(self, token_id: int) -> bool:
         return token_id < len(self.tokens) and self.types[token_id] != TokenType.NORMAL
