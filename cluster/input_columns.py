@@ -1,4 +1,4 @@
-"""Which input columns hold the prompt, the messages and the sampling parameters."""
+"""Which input columns hold prompt, messages, tools and sampling parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from .input_files import display
 
 PROMPT: Final = "prompt"
 MESSAGES: Final = "messages"
+TOOLS: Final = "tools"
 SAMPLING_PARAMS: Final = "sampling_params"
 
 _PROMPT_TYPES: Final = "string (string, large_string, string_view or a dictionary of one)"
-_MESSAGES_TYPES: Final = "string with JSON, or list of struct"
+_LIST_TYPES: Final = "string with JSON, or list of struct"
 _SAMPLING_TYPES: Final = "struct, or string with JSON"
 _NAMES_SHOWN: Final = 20
 
@@ -27,16 +28,18 @@ class InputColumns:
     With neither ``prompt`` nor ``messages`` given, the columns of these names are used, whichever
     exist. As soon as one is given, only what is given counts. Where both are in use, a row whose
     messages are not null uses them, and its prompt otherwise. ``sampling_params`` is used
-    when it exists; a name that is given must exist.
+    when it exists, and ``tools`` when it exists beside messages; a name that is given must exist.
 
     Attributes:
         prompt: column of plain text.
         messages: column of conversations.
+        tools: column of the functions that a conversation may call.
         sampling_params: column of per-row overrides of the job's sampling parameters.
     """
 
     prompt: str | None = None
     messages: str | None = None
+    tools: str | None = None
     sampling_params: str | None = None
 
     def resolve(self, schema: pa.Schema, file: str) -> "InputColumns":
@@ -49,31 +52,40 @@ class InputColumns:
         by_name = self.prompt is None and self.messages is None
         prompt = PROMPT if by_name else self.prompt
         messages = MESSAGES if by_name else self.messages
+        tools = self.tools or TOOLS
         sampling = self.sampling_params or SAMPLING_PARAMS
         found = InputColumns(
             prompt=prompt if prompt in schema.names else None,
             messages=messages if messages in schema.names else None,
+            tools=tools if messages in schema.names and tools in schema.names else None,
             sampling_params=sampling if sampling in schema.names else None,
         )
         if found.prompt is None and found.messages is None:
             raise _missing(file, [name for name in (prompt, messages) if name], schema)
-        for given in (self.prompt, self.messages, self.sampling_params):
-            if given is not None and given not in schema.names:
+        for given in self.names():
+            if given not in schema.names:
                 raise _missing(file, [given], schema)
+        if self.tools is not None and found.messages is None:
+            raise JobConfigError(
+                f"{display(file)}: the column {self.tools} holds tools, and there are no messages "
+                "to go with them; name the column of messages, or leave tools_column out"
+            )
         found._check_types(schema, file)
         return found
 
     def names(self) -> list[str]:
         """Return the columns in use."""
-        return [c for c in (self.prompt, self.messages, self.sampling_params) if c is not None]
+        columns = (self.prompt, self.messages, self.tools, self.sampling_params)
+        return [column for column in columns if column is not None]
 
     def _check_types(self, schema: pa.Schema, file: str) -> None:
         if self.prompt is not None and not is_text(schema.field(self.prompt).type):
             raise _wrong_type(file, schema.field(self.prompt), _PROMPT_TYPES)
-        if self.messages is not None:
-            field = schema.field(self.messages)
-            if not is_text(field.type) and not is_struct_list(field.type):
-                raise _wrong_type(file, field, _MESSAGES_TYPES)
+        for lists in (self.messages, self.tools):
+            if lists is not None:
+                field = schema.field(lists)
+                if not is_text(field.type) and not is_struct_list(field.type):
+                    raise _wrong_type(file, field, _LIST_TYPES)
         if self.sampling_params is not None:
             field = schema.field(self.sampling_params)
             if not is_text(field.type) and not pa.types.is_struct(field.type):

@@ -21,7 +21,7 @@ class Job:
         output: the run directory.
         model: model source, resolved on every machine by itself.
         model_sha256: what the model's hash must be; None accepts any.
-        prompt_column, messages_column, sampling_params_column: see ``InputColumns``.
+        prompt_column, messages_column, tools_column, sampling_params_column: see ``InputColumns``.
         sampling: parameters of rows that set none.
         engine: settings of every worker's engine.
         cluster: how the work is spread and written.
@@ -36,6 +36,7 @@ class Job:
     model_sha256: str | None = None
     prompt_column: str | None = None
     messages_column: str | None = None
+    tools_column: str | None = None
     sampling_params_column: str | None = None
     sampling: SamplingParams = field(default_factory=SamplingParams)
     engine: EngineConfig = field(default_factory=EngineConfig)
@@ -71,6 +72,7 @@ class Job:
         return InputColumns(
             prompt=self.prompt_column,
             messages=self.messages_column,
+            tools=self.tools_column,
             sampling_params=self.sampling_params_column,
         )
 

@@ -1,14 +1,12 @@
 """The model, as far as it can be judged before any worker starts."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
+from worker.engine.prompting import prompt_encoder
 from worker.errors import ModelError
 from worker.model_source import fetch_model, model_sha256
 from worker.open_model import open_model
-from worker.tokenizer.prompt_encoder import PromptEncoder
-from worker.tokenizer.tokenizer import Tokenizer
 
 from .dataset import InputDataset
 from .job import Job
@@ -42,7 +40,7 @@ def check_model(job: Job, dataset: InputDataset) -> CheckedModel:
     model = open_model(path)
     try:
         model_config(model)
-        encoder = _prompt_encoder(job, Tokenizer.from_metadata(model.metadata))
+        _, encoder = prompt_encoder(model.metadata, job.engine)
     finally:
         model.close()
     messages = dataset.columns.messages
@@ -53,15 +51,6 @@ def check_model(job: Job, dataset: InputDataset) -> CheckedModel:
         )
     is_local = not job.model.startswith(("hf:", "pypi:"))
     return CheckedModel(str(path.absolute()) if is_local else job.model, _sha256(job, path))
-
-
-def _prompt_encoder(job: Job, tokenizer: Tokenizer) -> PromptEncoder:
-    return PromptEncoder.for_model(
-        tokenizer,
-        now=job.engine.chat_template_date or datetime.now(UTC),
-        chat_template=job.engine.chat_template,
-        kwargs=job.engine.chat_template_kwargs,
-    )
 
 
 def _sha256(job: Job, path: Path) -> str:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from .dataset import InputDataset, InputFile
 from .errors import InputError
 from .footer import DAMAGED, RowGroup, advice_on, open_parquet, open_regular, read_tail
-from .input_columns import MESSAGES, PROMPT, SAMPLING_PARAMS, is_text, storage_type
+from .input_columns import MESSAGES, PROMPT, SAMPLING_PARAMS, TOOLS, is_text, storage_type
 from .input_files import display
 
 _BATCH_BYTES: Final = 8 << 20
@@ -24,7 +24,7 @@ BatchView = Callable[[InputFile, pa.RecordBatch], pa.RecordBatch]
 
 
 def read_requests(dataset: InputDataset, first_row: int = 0) -> "RowReader":
-    """Return a cursor over prompt, messages and sampling parameters under their fixed names.
+    """Return a cursor over prompt, messages, tools and sampling parameters under their fixed names.
 
     Text becomes ``large_binary``: Arrow does not check UTF-8 on reading, the row that breaks it
     is found when it is decoded.
@@ -33,6 +33,7 @@ def read_requests(dataset: InputDataset, first_row: int = 0) -> "RowReader":
     names = {
         PROMPT: columns.prompt,
         MESSAGES: columns.messages,
+        TOOLS: columns.tools,
         SAMPLING_PARAMS: columns.sampling_params,
     }
     used = {name: own for name, own in names.items() if own is not None}

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from worker.engine.completion import Completion, FinishReason
-from worker.engine.request import Message, Request, RowId
+from worker.engine.request import Request, RowId
 from worker.engine.sampling_params import SamplingParams
 from worker.errors import RowError
 
-from .input_columns import MESSAGES, PROMPT, SAMPLING_PARAMS
+from .input_columns import MESSAGES, PROMPT, SAMPLING_PARAMS, TOOLS
 
 
 def requests_of(
@@ -21,7 +21,8 @@ def requests_of(
 
     Args:
         payload: the shard's requests as an Arrow IPC stream: any of ``prompt`` and ``messages``
-            (``large_binary`` text or list of struct) and ``sampling_params``.
+            (``large_binary`` text or list of struct), ``tools`` (the same) and
+            ``sampling_params``.
         first_row: row id of the first row.
         defaults: what a row's own sampling parameters override; a row may ask for
             log-probabilities if they do.
@@ -67,8 +68,11 @@ def _request(
             f"sampling_params: n {sampling.n} is more than cluster.max_n {max_n}; lower n or raise "
             "cluster.max_n"
         )
-    if (messages := _messages(cells.get(MESSAGES))) is not None:
-        return Request(row_id=row_id, messages=messages, sampling=sampling)
+    if (messages := _objects(MESSAGES, cells.get(MESSAGES))) is not None:
+        if not messages:
+            raise RowError("messages: the list is empty")
+        tools = _objects(TOOLS, cells.get(TOOLS)) or None
+        return Request(row_id=row_id, messages=messages, tools=tools, sampling=sampling)
     if (prompt := cells.get(PROMPT)) is not None:
         return Request(row_id=row_id, prompt=_text(PROMPT, prompt), sampling=sampling)
     columns = [name for name in (PROMPT, MESSAGES) if name in cells]
@@ -91,38 +95,36 @@ def _text(name: str, value: bytes) -> str:
         raise RowError(f"{name} is not valid UTF-8") from None
 
 
-def _messages(value: bytes | list[Any] | None) -> list[Message] | None:
-    """Return the conversation; None for null, JSON's null included."""
+def _objects(name: str, value: bytes | list[Any] | None) -> list[Mapping[str, Any]] | None:
+    """Return a list of messages or tools; None for null, JSON's null included."""
     if isinstance(value, bytes):
-        messages = _parse_json(_text(MESSAGES, value))
+        objects = _parse_json(name, _text(name, value))
     else:
-        messages = _without_nulls(value)
-    if messages is None:
+        objects = _without_nulls(value)
+    if objects is None:
         return None
-    if not isinstance(messages, list):
-        raise RowError(f"messages: a list is needed, found {_kind(messages)}")
-    if not messages:
-        raise RowError("messages: the list is empty")
-    for index, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise RowError(f"messages: an object is needed at {index}, found {_kind(message)}")
-    return messages
+    if not isinstance(objects, list):
+        raise RowError(f"{name}: a list is needed, found {_kind(objects)}")
+    for index, each in enumerate(objects):
+        if not isinstance(each, Mapping):
+            raise RowError(f"{name}: an object is needed at {index}, found {_kind(each)}")
+    return objects
 
 
-def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+def _parse_json(name: str, text: str) -> Any:  # noqa: ANN401 - any JSON value
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
         # JSON can spell half of a surrogate pair, which no UTF-8 text can hold.
         # And numbers like 1e999, which are infinite once they are read.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except json.JSONDecodeError as error:
-        raise RowError(f"messages: invalid JSON at position {error.pos}: {error.msg}") from None
+        raise RowError(f"{name}: invalid JSON at position {error.pos}: {error.msg}") from None
     except UnicodeEncodeError:
-        raise RowError("messages: invalid JSON: half of a surrogate pair") from None
+        raise RowError(f"{name}: invalid JSON: half of a surrogate pair") from None
     except RecursionError:
-        raise RowError("messages: invalid JSON: nested too deeply") from None
+        raise RowError(f"{name}: invalid JSON: nested too deeply") from None
     except ValueError as error:
-        raise RowError(f"messages: invalid JSON: {error}") from None
+        raise RowError(f"{name}: invalid JSON: {error}") from None
     return value
 
 

@@ -94,7 +94,11 @@ def generate(
     model: opt.ModelArgument,
     prompt: Annotated[str | None, typer.Option(help="The text to go on from.")] = None,
     messages: opt.MessagesFile = None,
-    chat_template: opt.ChatTemplateFile = None,
+    tools: opt.ToolsFile = None,
+    chat_template: opt.ChatTemplate = None,
+    template_kwargs: opt.TemplateKwargs = None,
+    tokenizer_pre: opt.TokenizerPre = None,
+    parse_special: opt.ParseSpecial = False,
     sha256: opt.Sha256 = None,
     n: opt.Completions = None,
     temperature: opt.Temperature = None,
@@ -116,7 +120,7 @@ def generate(
 ) -> None:
     """Complete one prompt or conversation in this process and stream the text."""
     from .generation import generate_one
-    from .one_request import one_request, read_template
+    from .one_request import one_request, prompt_options
 
     sampling = opt.given(
         n=n,
@@ -134,10 +138,10 @@ def generate(
         frequency_penalty=frequency_penalty,
         repetition_penalty=repetition_penalty,
     )
-    engine = opt.given(
-        threads=threads, max_model_len=max_model_len, chat_template=read_template(chat_template)
+    engine = opt.given(threads=threads, max_model_len=max_model_len) | prompt_options(
+        chat_template, template_kwargs, tokenizer_pre, parse_special
     )
-    request = one_request(prompt, messages, sampling)
+    request = one_request(prompt, messages, tools, sampling)
     generate_one(model, sha256, engine, request, output_format)
 
 
@@ -145,13 +149,19 @@ def generate(
 def tokenize(
     model: opt.ModelArgument,
     messages: opt.MessagesFile = None,
-    chat_template: opt.ChatTemplateFile = None,
+    tools: opt.ToolsFile = None,
+    chat_template: opt.ChatTemplate = None,
+    template_kwargs: opt.TemplateKwargs = None,
+    tokenizer_pre: opt.TokenizerPre = None,
+    parse_special: opt.ParseSpecial = False,
     output_format: opt.TextOrJson = "text",
 ) -> None:
     """Print the token ids and pieces of standard input, or of a conversation."""
+    from .one_request import prompt_options
     from .tokenization import tokenize_input
 
-    tokenize_input(model, messages, chat_template, output_format)
+    engine = prompt_options(chat_template, template_kwargs, tokenizer_pre, parse_special)
+    tokenize_input(model, messages, tools, engine, output_format)
 
 
 @app.command(cls=Verb)

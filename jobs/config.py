@@ -12,6 +12,7 @@ from worker.engine.config import EngineConfig
 from worker.engine.sampling_params import SamplingParams
 from worker.errors import RowError
 
+from .chat_template_file import read_template
 from .config_errors import describe
 from .yaml_file import parse_yaml_value, read_yaml_mapping
 
@@ -59,6 +60,12 @@ class JobConfig(BaseModel):
         "text. Default: messages, if it exists and prompt_column is not given. A row whose "
         "messages are not null uses them, and its prompt otherwise.",
     )
+    tools_column: str | None = Field(
+        default=None,
+        description="Column of the functions that a conversation may call, as list of struct or "
+        "JSON text, passed on to the chat template. Default: tools, if it exists beside messages. "
+        "An empty list is no tools.",
+    )
     sampling_params_column: str | None = Field(
         default=None,
         description="Column of a row's own sampling parameters, as struct or JSON text. Default: "
@@ -84,16 +91,24 @@ def load_config(path: Path, flags: Mapping[str, Any], settings: Iterable[str] = 
 
     Raises:
         JobConfigError: file, key, value and what was expected; unknown keys with the nearest
-            valid one.
+            valid one; a chat template that cannot be read.
     """
     values = read_yaml_mapping(path)
     overrides = dict(flags) | dict(map(_parse_setting, settings))
     for key, value in overrides.items():
         _put(values, key, value)
+    _read_template(values)
     try:
         return JobConfig.model_validate(values)
     except ValidationError as error:
         raise JobConfigError(describe(error, JobConfig, str(path), overrides)) from error
+
+
+def _read_template(values: Mapping[str, Any]) -> None:
+    """Put a chat template in place of its path: workers do not see the driver's files."""
+    engine = values.get("engine")
+    if isinstance(engine, dict) and isinstance(engine.get("chat_template"), str):
+        engine["chat_template"] = read_template(engine["chat_template"])
 
 
 def _parse_setting(text: str) -> tuple[str, Any]:

@@ -5,18 +5,15 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from cluster.errors import JobConfigError
 from worker.engine.completion import Completion, TokenLogprobs
-from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.errors import RowError
 from worker.model_source import fetch_model
 from worker.tokenizer.tokenizer import Tokenizer
 
-from .config_errors import describe
+from .engine_options import engine_config
 from .one_request import need_template
 
 
@@ -51,18 +48,6 @@ def generate_one(
     else:
         for number, other in enumerate(completion.others, 2):
             print(_heading(number, request.sampling.n), other.text, sep="\n")
-
-
-def engine_config(options: Mapping[str, Any]) -> EngineConfig:
-    """Engine settings from command-line options.
-
-    Raises:
-        JobConfigError: naming option, value and what was expected.
-    """
-    try:
-        return EngineConfig(**options)
-    except ValidationError as error:
-        raise JobConfigError(describe(error, EngineConfig, "command line", ())) from error
 
 
 def as_json(completion: Completion, tokenizer: Tokenizer) -> dict[str, Any]:

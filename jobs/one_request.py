@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import JobConfigError
-from worker.engine.request import Message, Request, RowId
+from worker.engine.request import Request, RowId
 from worker.engine.sampling_params import SamplingParams
 from worker.errors import ModelError, RowError
 from worker.tokenizer.prompt_encoder import PromptEncoder
 
+from .chat_template_file import read_template
 
-def one_request(prompt: str | None, messages: Path | None, sampling: Mapping[str, Any]) -> Request:
+
+def one_request(
+    prompt: str | None, messages: Path | None, tools: Path | None, sampling: Mapping[str, Any]
+) -> Request:
     """The request that ``generate`` was given.
 
     Raises:
@@ -22,49 +26,70 @@ def one_request(prompt: str | None, messages: Path | None, sampling: Mapping[str
     """
     if (prompt is None) == (messages is None):
         raise JobConfigError("give either --prompt TEXT or --messages FILE")
+    if tools is not None and messages is None:
+        raise JobConfigError("--tools are for --messages; leave them out or give both")
     return Request(
         row_id=RowId(0),
         prompt=prompt,
-        messages=None if messages is None else read_messages(messages),
+        messages=None if messages is None else read_objects(messages, "messages"),
+        tools=None if tools is None else read_objects(tools, "tools"),
         sampling=_sampling(sampling),
     )
 
 
-def read_messages(path: Path) -> list[Message]:
-    """The conversation in a JSON file, ``-`` for standard input.
+def read_objects(path: Path, what: str) -> list[Mapping[str, Any]]:
+    """The messages or tools in a JSON file, ``-`` for standard input.
 
-    What the messages hold is checked where every row's are, by the prompt encoder.
+    What the list holds is checked where every row's is, by the prompt encoder.
 
     Raises:
         JobConfigError: no such file, not JSON, or not a list.
     """
     try:
         raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        messages = json.loads(raw)
+        objects = json.loads(raw)
     except OSError as error:
         raise JobConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise JobConfigError(f"{path}: not valid JSON: {error}") from error
-    if not isinstance(messages, list):
-        found = type(messages).__name__
-        raise JobConfigError(f"{path}: found a {found}, expected a list of messages")
-    return messages
+    if not isinstance(objects, list):
+        found = type(objects).__name__
+        raise JobConfigError(f"{path}: found a {found}, expected a list of {what}")
+    return objects
 
 
-def read_template(path: Path | None) -> str | None:
-    """The chat template in a file, None without one.
+def prompt_options(
+    chat_template: str | None,
+    template_kwargs: str | None,
+    tokenizer_pre: str | None,
+    parse_special: bool,
+) -> dict[str, Any]:
+    """Engine settings of tokenizer and chat template, from command-line options that were given.
 
     Raises:
-        JobConfigError: no such file, or not UTF-8.
+        JobConfigError: a template that cannot be read, kwargs that are no JSON object.
     """
-    if path is None:
-        return None
+    options: dict[str, Any] = {"parse_special": parse_special}
+    if chat_template is not None:
+        options["chat_template"] = read_template(chat_template)
+    if template_kwargs is not None:
+        options["chat_template_kwargs"] = _json_object(template_kwargs)
+    if tokenizer_pre is not None:
+        options["tokenizer_pre"] = tokenizer_pre
+    return options
+
+
+def _json_object(text: str) -> dict[str, Any]:
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise JobConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise JobConfigError(f"{path}: not valid UTF-8 (byte {error.start})") from error
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise JobConfigError(f"--template-kwargs: not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise JobConfigError(
+            f"--template-kwargs: found a {type(value).__name__}, expected an object, for example "
+            '{"enable_thinking": false}'
+        )
+    return value
 
 
 def need_template(encoder: PromptEncoder, model: Path) -> None:
@@ -76,7 +101,7 @@ def need_template(encoder: PromptEncoder, model: Path) -> None:
     if not encoder.has_template:
         raise ModelError(
             f"{model}: no tokenizer.chat_template in the file, and --messages needs one; give a "
-            "template with --chat-template FILE, or use plain text"
+            "template with --chat-template FILE or NAME, or use plain text"
         )
 
 

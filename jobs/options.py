@@ -38,9 +38,31 @@ MessagesFile = Annotated[
     Path | None,
     typer.Option("--messages", help="A JSON file with a list of {role, content}; - reads stdin."),
 ]
-ChatTemplateFile = Annotated[
+ToolsFile = Annotated[
     Path | None,
-    typer.Option("--chat-template", help="A Jinja chat template instead of the model file's own."),
+    typer.Option("--tools", help="A JSON file with the functions that a conversation may call."),
+]
+ChatTemplate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE-OR-NAME",
+        help="Instead of the model's own chat template: a .jinja file, chatml, llama3, ...",
+    ),
+]
+TemplateKwargs = Annotated[
+    str | None,
+    typer.Option(
+        "--template-kwargs",
+        metavar="JSON",
+        help="Further variables of the chat template: '{\"enable_thinking\": false}'.",
+    ),
+]
+TokenizerPre = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The pre-tokenizer, for a model with an unknown one."),
+]
+ParseSpecial = Annotated[
+    bool, typer.Option("--parse-special", help="Make control tokens of their spelling.")
 ]
 Settings = Annotated[
     list[str] | None,

@@ -21,7 +21,7 @@ from worker.errors import RowError
 from worker.model_source import fetch_model
 from worker.tokenizer.tokenizer import Tokenizer
 
-from .generation import engine_config
+from .engine_options import engine_config
 
 
 def print_perplexity(

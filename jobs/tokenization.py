@@ -2,42 +2,45 @@
 
 import json
 import sys
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from worker.engine.request import Request, RowId
+from worker.engine.prompting import prompt_encoder
 from worker.errors import RowError
 from worker.model_source import fetch_model
 from worker.open_model import open_model
-from worker.tokenizer.prompt_encoder import PromptEncoder
-from worker.tokenizer.tokenizer import Tokenizer
 
-from .one_request import need_template, read_messages, read_template
+from .engine_options import engine_config
+from .one_request import need_template, one_request
 
 
 def tokenize_input(
-    model: str, messages_file: Path | None, template_file: Path | None, output_format: str
+    model: str,
+    messages_file: Path | None,
+    tools_file: Path | None,
+    engine_options: Mapping[str, Any],
+    output_format: str,
 ) -> None:
     """Print the ids and pieces of standard input, or of a conversation and its rendered prompt.
 
     Standard input is taken byte for byte: a last line break is part of the text.
 
     Raises:
+        JobConfigError: options that cannot be.
         ModelError: the model file, its tokenizer or its template cannot be used.
+        EngineConfigError: a setting of tokenizer or template cannot be used with it.
         RowError: the text is not UTF-8 or has no tokens, or the template refuses the messages.
     """
-    template = read_template(template_file)
+    config = engine_config(engine_options)
     gguf = open_model(fetch_model(model), any_type=True)
-    tokenizer = Tokenizer.from_metadata(gguf.metadata)
-    encoder = PromptEncoder.for_model(tokenizer, now=datetime.now(UTC), chat_template=template)
-    if messages_file is None:
-        rendered = None
-        request = Request(row_id=RowId(0), prompt=_standard_input())
-    else:
+    tokenizer, encoder = prompt_encoder(gguf.metadata, config)
+    prompt = _standard_input() if messages_file is None else None
+    request = one_request(prompt, messages_file, tools_file, {})
+    rendered = None
+    if request.messages is not None:
         need_template(encoder, gguf.path)
-        messages = read_messages(messages_file)
-        rendered = encoder.render(messages)
-        request = Request(row_id=RowId(0), messages=messages)
+        rendered = encoder.render(request.messages, request.tools)
     ids = encoder.encode(request)
     pieces = [tokenizer.piece_text(token_id) for token_id in ids]
     show = _print_json if output_format == "json" else _print_text

@@ -24,7 +24,7 @@ from worker.errors import ModelError
 from worker.kernels.code_cache import CODE_CACHE, kernel_cache_folder
 from worker.model_source import fetch_model
 
-from .generation import engine_config
+from .engine_options import engine_config
 from .warmup_models import write_warmup_models
 
 _PROMPT = "Once upon a time there was a cat that could count to a hundred, and did so every day."

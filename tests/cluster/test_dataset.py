@@ -394,3 +394,17 @@ def test_a_missing_column_names_few_of_very_many(tmp_path):
     """A table of 300 columns gives a line, not a page."""
     write(tmp_path / "x.parquet", **{f"c{index}": [0] for index in range(300)})
     assert says(refusal(JobConfigError, tmp_path), "c19 and 280 more")
+
+
+def test_tools_stand_beside_messages(tmp_path):
+    """A column tools is used where there are messages, and is the user's own elsewhere."""
+    path = tmp_path / "in.parquet"
+    write(path, messages=["[]"], tools=["[]"], functions=["[]"])
+    assert "tools" == open_dataset(path).columns.tools
+    assert "functions" == open_dataset(path, tools="functions").columns.tools
+    assert says(refusal(JobConfigError, path, tools="nope"), "column nope")
+    write(path, prompt=["a"], tools=[1])
+    assert open_dataset(path).columns.tools is None
+    assert says(refusal(JobConfigError, path, tools="tools"), "no messages")
+    write(path, messages=["[]"], tools=[1])
+    assert says(refusal(JobConfigError, path), "column tools is int64")

@@ -29,6 +29,9 @@ DATE = datetime(2024, 5, 6, tzinfo=UTC)
 SETTINGS = {
     "prompt_column": {"prompt_column": "q"},
     "messages_column": {"messages_column": "q"},
+    "tools_column": {"tools_column": "q"},
+    "tokenizer_pre": {"engine": EngineConfig(tokenizer_pre="qwen2")},
+    "parse_special": {"engine": EngineConfig(parse_special=True)},
     "sampling_params_column": {"sampling_params_column": "q"},
     "sampling": {"sampling": SamplingParams(temperature=1.0)},
     "seed": {"engine": EngineConfig(job_seed=1)},

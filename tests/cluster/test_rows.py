@@ -200,3 +200,28 @@ def test_sampling_params_of_invalid_utf8_or_json_fail_the_row():
     assert [0, 1, 2] == list(failures)
     assert all(error.startswith("sampling_params") for error in failures.values())
     assert 3 == rows[3].sampling.max_tokens
+
+
+TOOL = '[{"type": "function", "function": {"name": "f"}}]'
+
+
+def test_tools_beside_messages():
+    """Tools are JSON or structs; null and an empty list are none."""
+    chat = '[{"role": "user", "content": "a"}]'
+    rows = rows_of(messages=text(*[chat] * 4), tools=text(TOOL, None, "[]", "null"))
+    assert [json.loads(TOOL), None, None, None] == [row.tools for row in rows]
+    structs = pa.array([[{"type": "function", "unused": None}]])
+    (row,) = rows_of(messages=text(chat), tools=structs)
+    assert [{"type": "function"}] == row.tools
+
+
+def test_tools_that_are_no_list_of_objects():
+    """The row fails and the reason names the column."""
+    chat = '[{"role": "user", "content": "a"}]'
+    rows = rows_of(messages=text(*[chat] * 3), tools=text('{"a": 1}', "[1]", "["))
+    expected = {
+        0: "tools: a list is needed, found an object",
+        1: "tools: an object is needed at 0, found a number",
+        2: "tools: invalid JSON at position 1: Expecting value",
+    }
+    assert expected == errors(rows)

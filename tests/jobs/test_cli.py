@@ -226,6 +226,31 @@ def test_tokenize_shows_the_rendered_prompt(invoke, cases):
     assert 8 == len(answer["ids"])
 
 
+def test_tokenize_with_a_template_tools_and_variables(invoke, chain_llama, tmp_path):
+    """A template by name or file, variables for it, and tools beside the messages."""
+    messages, tools, template = (tmp_path / name for name in ("m.json", "t.json", "own.jinja"))
+    messages.write_text('[{"role": "user", "content": "is it?"}]')
+    tools.write_text('[{"name": "f"}]')
+    template.write_text("{{ tools[0].name }} {{ mood }}")
+    given = ("tokenize", chain_llama, "--messages", messages, "-o", "json")
+    by_name = json.loads(invoke(*given, "--chat-template", "vicuna").stdout)
+    assert "USER: is it?\nASSISTANT:" == by_name["prompt"]
+    variables = ("--template-kwargs", '{"mood": "glad"}')
+    by_file = invoke(*given, "--chat-template", template, "--tools", tools, *variables)
+    assert "f glad" == json.loads(by_file.stdout)["prompt"]
+    unknown = invoke(*given, "--chat-template", "vicunja")
+    assert (2, True) == (unknown.exit_code, "did you mean vicuna?" in unknown.stderr)
+    broken = invoke(*given, "--template-kwargs", "[1]")
+    assert (2, True) == (broken.exit_code, "found a list, expected an object" in broken.stderr)
+
+
+def test_tokenize_with_control_tokens_parsed(invoke, chain_llama):
+    """--parse-special makes tokens of what is text otherwise."""
+    ids = json.loads(invoke("tokenize", chain_llama, "-o", "json", stdin="<|eos|>").stdout)["ids"]
+    parsed = invoke("tokenize", chain_llama, "--parse-special", "-o", "json", stdin="<|eos|>")
+    assert 2 == len(json.loads(parsed.stdout)["ids"]) < len(ids)
+
+
 def test_tokenize_refuses_what_is_not_utf8(invoke, chain_llama):
     """Bytes that are no text have no tokens."""
     result = invoke("tokenize", chain_llama, stdin=b"caf\xe9")

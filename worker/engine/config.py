@@ -18,7 +18,8 @@ class EngineConfig(BaseModel):
 
     Fields that can change a row's result: compute, matmul and kv_dtype (by roundings, they are
     part of the numerics identity), max_model_len, the KV pool's size and block_size (only whether
-    a row fits at all), chat_template, chat_template_kwargs, chat_template_date, job_seed.
+    a row fits at all), tokenizer_pre, parse_special, chat_template, chat_template_kwargs,
+    chat_template_date, job_seed.
     All others change speed and memory alone.
     """
 
@@ -109,9 +110,23 @@ class EngineConfig(BaseModel):
         description="Most layers whose dequantised weights are kept, at least 2. None: all that "
         "dequant_cache_bytes allows.",
     )
+    tokenizer_pre: str | None = Field(
+        default=None,
+        description="Name of the pre-tokenizer (tokenizer.ggml.pre) in place of the file's, for a "
+        "model with a name that tokenmill does not know. The wrong one makes other tokens of the "
+        "same text, and a worse model. docs/tokenizers.md lists the names.",
+    )
+    parse_special: bool = Field(
+        default=False,
+        description="Make control tokens (<|im_end|> and the like) of their spelling in prompts "
+        "and messages. For texts that you wrote yourself: whoever else wrote one can end its turn "
+        "and speak as the system.",
+    )
     chat_template: str | None = Field(
         default=None,
-        description="A Jinja chat template to use instead of the model file's own.",
+        description="The chat template to use instead of the model file's own: Jinja source, a "
+        "path that ends in .jinja, the name of another template of the file (tool_use, rag), or "
+        "of a built-in one (chatml, llama3, ...; docs/tokenizers.md lists them).",
     )
     chat_template_kwargs: Mapping[str, Any] = Field(
         default_factory=dict,

@@ -1,7 +1,6 @@
 """From a model file to the parts of an engine."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from worker.available_cores import available_cores
@@ -15,6 +14,7 @@ from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import Tokenizer
 
 from .config import EngineConfig
+from .prompting import prompt_encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,7 @@ def load(path: Path, config: EngineConfig) -> LoadedModel:
         EngineConfigError: a setting cannot work with it.
     """
     gguf = open_model(path)
-    tokenizer = Tokenizer.from_metadata(gguf.metadata)
-    encoder = PromptEncoder.for_model(
-        tokenizer,
-        now=config.chat_template_date or datetime.now(UTC).astimezone(),
-        chat_template=config.chat_template,
-        kwargs=config.chat_template_kwargs,
-    )
+    tokenizer, encoder = prompt_encoder(gguf.metadata, config)
     compute = ComputeConfig(
         mode=config.compute,
         matmul=config.matmul,

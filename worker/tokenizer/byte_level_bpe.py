@@ -29,10 +29,11 @@ class ByteLevelBPE:
     """Encodes text between special tokens, and gives the bytes of tokens.
 
     Attributes:
-        add_bos, add_eos: the family's defaults.
+        add_bos, add_eos, needs_bos: see ``EncodingModel``.
     """
 
     add_eos = False
+    needs_bos = False
 
     def __init__(
         self,

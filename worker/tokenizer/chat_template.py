@@ -13,7 +13,7 @@ from worker.errors import EngineConfigError, ModelError, RowError, WorkerError
 from worker.gguf.wording import shown
 
 from .control_guard import ControlGuard
-from .messages import normalise_messages
+from .messages import normalise_messages, normalise_tools
 from .rendered_prompt import RenderedPrompt
 from .template_budget import TemplateBudget, TemplateLimitError
 from .template_environment import RaisedByTemplateError, TemplateEnvironment
@@ -78,23 +78,29 @@ class ChatTemplate:
         self._template = _compiled(self._environment, source, origin, at_fault)
         self._lock = Lock()  # the budget under way is the environment's
 
-    def render(self, messages: object) -> RenderedPrompt:
-        """Render a conversation; the messages are not changed.
+    def render(self, messages: object, tools: object = None) -> RenderedPrompt:
+        """Render a conversation; neither messages nor tools are changed.
+
+        Args:
+            messages: a list of mappings with ``role`` and ``content``.
+            tools: a list of mappings, in place of the variable ``tools`` among the kwargs.
 
         Raises:
             RowError: not a conversation, or the template refuses it, fails or does too much.
         """
-        surroundings = [self._source, self._variables]
-        conversation, guard = self._guard.guard(normalise_messages(messages), surroundings)
+        plain = normalise_messages(messages)
+        own = {} if tools is None else {"tools": normalise_tools(tools)}
+        conversation, own, guard = self._guard.guard(plain, own, [self._source, self._variables])
         with self._lock:
-            self._environment.budget = TemplateBudget(conversation)
+            self._environment.budget = TemplateBudget([conversation, own])
             self._environment.guard = guard
-            return RenderedPrompt(self._rendered(conversation), guard)
+            return RenderedPrompt(self._rendered(conversation, own), guard)
 
-    def _rendered(self, conversation: list[dict[str, Any]]) -> str:
+    def _rendered(self, conversation: list[dict[str, Any]], own: Mapping[str, Any]) -> str:
+        variables = {**self._variables, **own}
         try:
             return self._template.render(
-                self._variables, messages=conversation, add_generation_prompt=True
+                variables, messages=conversation, add_generation_prompt=True
             )
         except (RaisedByTemplateError, TemplateLimitError) as error:
             raise RowError(_reason("chat template", error)) from error

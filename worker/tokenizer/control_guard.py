@@ -36,24 +36,27 @@ class ControlGuard:
         self._longest = max(map(len, self._beginnings), default=0)
 
     def guard(
-        self, messages: list[dict[str, Any]], surroundings: object
-    ) -> tuple[list[dict[str, Any]], str | None]:
-        """Give the messages with guards, and the guard used; None when nothing was to be done.
+        self, messages: list[dict[str, Any]], variables: dict[str, Any], surroundings: object
+    ) -> tuple[list[dict[str, Any]], dict[str, Any], str | None]:
+        """Give messages and variables with guards, and the guard; None when there was none to set.
 
         Args:
             messages: as ``normalise_messages`` gives them; not changed.
-            surroundings: source and variables of the template, in which the guard must not occur
-                either.
+            variables: further variables that come from the row, tools perhaps; not changed.
+            surroundings: source and other variables of the template, in which the guard must not
+                occur either.
 
         Raises:
             RowError: the messages hold every character that could serve as a guard.
         """
-        used = set().union(*_strings(messages), *_strings(surroundings))
+        used = set().union(*_strings([messages, variables, surroundings]))
         character = next((c for c in _GUARD_CHARACTERS if c not in used), None)
         if character is None:
             raise RowError("messages: no character is left to mark control tokens with")
         guarded = [self._guarded_message(message, character) for message in messages]
-        return guarded, None if guarded == messages else character
+        own = {name: self._guarded_names(value, character) for name, value in variables.items()}
+        is_used = guarded != messages or own != variables
+        return guarded, own, character if is_used else None
 
     def _guarded_message(self, message: dict[str, Any], character: str) -> dict[str, Any]:
         guarded = self._guarded(message, character)
@@ -66,6 +69,19 @@ class ControlGuard:
         if isinstance(name, str) and name.isidentifier():
             return _cut(name, self._inside(name), character)
         return self._guarded(name, character)
+
+    def _guarded_names(self, value: Any, character: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Guard tools, in which any word may be a name that the template asks for."""
+        if isinstance(value, str):
+            return self._guarded_name(value, character)
+        if isinstance(value, Mapping):
+            return {
+                self._guarded_name(key, character): self._guarded_names(item, character)
+                for key, item in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self._guarded_names(item, character) for item in value]
+        return value
 
     def _guarded(self, value: Any, character: str) -> Any:  # noqa: ANN401 - any JSON value
         if isinstance(value, str):

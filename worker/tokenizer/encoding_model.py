@@ -18,18 +18,25 @@ from .vocabulary import Vocabulary
 
 
 class EncodingModel(Protocol):
-    """What encodes the text between special tokens.
-
-    Attributes:
-        add_bos, add_eos: what is added to a prompt when the file does not say.
-    """
+    """What encodes the text between special tokens."""
 
     @property
-    def add_bos(self) -> bool: ...
+    def add_bos(self) -> bool:
+        """Whether BOS is added when the file does not say."""
+
     @property
-    def add_eos(self) -> bool: ...
-    def encode(self, text: str, *, after_special: bool) -> list[int]: ...
-    def piece(self, token_id: int) -> bytes: ...
+    def add_eos(self) -> bool:
+        """Whether EOS is added when the file does not say."""
+
+    @property
+    def needs_bos(self) -> bool:
+        """Whether BOS is added even if the file says no."""
+
+    def encode(self, text: str, *, after_special: bool) -> list[int]:
+        """Encode text that is not empty and holds no special token."""
+
+    def piece(self, token_id: int) -> bytes:
+        """Give the bytes of a token that is neither control nor user-defined."""
 
 
 _names = Keys.Tokenizer
@@ -57,7 +64,7 @@ def tokenizer_model(metadata: Metadata) -> str:
     return model
 
 
-def default_ids(model: str) -> Mapping[str, int]:
+def default_ids(metadata: Metadata, model: str) -> Mapping[str, int]:
     """Give what llama.cpp takes for ids that a file leaves out.
 
     For gpt2 it takes 11, Falcon's end of text and a common word elsewhere; such a file has no BOS

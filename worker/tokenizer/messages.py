@@ -28,6 +28,20 @@ def normalise_messages(messages: object) -> list[dict[str, Any]]:
     return [_message(message, f"messages[{place}]") for place, message in enumerate(messages)]
 
 
+def normalise_tools(tools: object) -> list[Any]:
+    """Check the tools of a row and copy them into plain dicts and lists.
+
+    Raises:
+        RowError: not a list of mappings; the message says where and what was found.
+    """
+    if isinstance(tools, str | bytes) or not isinstance(tools, Sequence):
+        raise RowError(f"tools: a list is needed, found {type(tools).__name__}")
+    for place, tool in enumerate(tools):
+        if not isinstance(tool, Mapping):
+            raise RowError(f"tools[{place}]: a tool's schema is needed, found {_kind(tool)}")
+    return [_plain(tool, f"tools[{place}]", 1) for place, tool in enumerate(tools)]
+
+
 def check_text(text: str, where: str) -> None:
     """Raise RowError when a text cannot be written as UTF-8: it holds half of a surrogate pair."""
     try:

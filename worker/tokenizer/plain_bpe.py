@@ -7,7 +7,6 @@ but merges have ranks and are applied within a line (llama.cpp's ``LLAMA_VOCAB_P
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from worker.errors import RowError
 from worker.gguf.metadata import Metadata
 
 from .kept_strings import KeptStrings
@@ -20,7 +19,7 @@ class PlainBPE:
     """Encodes text between special tokens, and gives the bytes of tokens.
 
     Attributes:
-        add_bos, add_eos: the family's defaults.
+        add_bos, add_eos, needs_bos: see ``EncodingModel``.
     """
 
     add_eos = False
@@ -37,7 +36,8 @@ class PlainBPE:
         Raises:
             GGUFError: merges and vocabulary do not fit together.
         """
-        self.add_bos = pre_tokenizer.add_bos
+        # Early files of Gemma 4 say that none is added.
+        self.add_bos = self.needs_bos = pre_tokenizer.add_bos
         self._vocabulary = vocabulary
         self._lacks_bytes = len(set(vocabulary.byte_of.values())) < 256
         self._encoder = tokenizers.Tokenizer(

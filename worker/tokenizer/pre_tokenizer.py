@@ -82,9 +82,7 @@ _GPT_2 = PreTokenizer((_GPT2,))
 _DIGIT_BY_DIGIT = PreTokenizer((r"\p{N}", _GPT2))
 _QWEN_2 = PreTokenizer((_QWEN2,))
 _GPT_4O = PreTokenizer((_GPT4O,))
-_DEEPSEEK_3 = PreTokenizer(
-    (r"\p{N}{1,3}", _KANA, _PUNCTUATED)
-)
+_DEEPSEEK_3 = PreTokenizer((r"\p{N}{1,3}", _KANA, _PUNCTUATED))
 _DEEPSEEK_LLM = PreTokenizer(
     (
         r"[\r\n]",
@@ -158,9 +156,7 @@ _KIMI = PreTokenizer(
     )
 )
 # Digits in threes from the right, where the run ends a word: \d{1,3}(?=(?:\d{3})*\b)
-_TINY_AYA = PreTokenizer(
-    (r"(?<!\d)\d{1,3}(?=(?:\d{3})*+\b)|(?<=\d)\G\d{3}", rf"{_GPT4O}")
-)
+_TINY_AYA = PreTokenizer((r"(?<!\d)\d{1,3}(?=(?:\d{3})*+\b)|(?<=\d)\G\d{3}", rf"{_GPT4O}"))
 # Runs of digits are cut where a multiple of three is left: (?=(\d{3})+(?!\d))
 _SUPERBPE = PreTokenizer(
     (
@@ -226,7 +222,16 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
         _GPT_2,
     ),
     **dict.fromkeys(
-        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
+        (
+            "smollm",
+            "starcoder",
+            "refact",
+            "command-r",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ),
         _DIGIT_BY_DIGIT,
     ),
     **dict.fromkeys(

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from worker.engine.request import Message, Request
-from worker.errors import EngineConfigError, ModelError, RowError
+from worker.engine.request import Message, Request, Tool
+from worker.errors import RowError
 
 from .chat_template import ChatTemplate
 from .messages import check_text
-from .tokenizer import Tokenizer
+from .rendered_prompt import RenderedPrompt
+from .template_choice import TemplateChoice, choose_templates
+from .tokenizer import SpecialText, Tokenizer
 
 # Encoding takes seconds for some megabytes. Up to this length an error states the exact count.
 _EXACT_CHARACTERS = 1 << 20
@@ -18,10 +20,26 @@ _EXACT_CHARACTERS = 1 << 20
 class PromptEncoder:
     """Encodes a row's prompt, messages or ids. Whether the result fits is the engine's check."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
-        """Take a tokenizer and the template for rows with messages."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        *,
+        with_tools: ChatTemplate | None = None,
+        special: SpecialText = SpecialText.TEXT,
+    ) -> None:
+        """Take a tokenizer and templates.
+
+        Args:
+            tokenizer: of the model.
+            template: for rows with messages.
+            with_tools: for rows with messages and tools, if another.
+            special: what becomes of control tokens that prompts spell.
+        """
         self._tokenizer = tokenizer
         self._template = template
+        self._with_tools = with_tools or template
+        self._special = special
 
     @classmethod
     def for_model(
@@ -31,36 +49,44 @@ class PromptEncoder:
         now: datetime,
         chat_template: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        special: SpecialText = SpecialText.TEXT,
     ) -> "PromptEncoder":
-        """Take the model's own template, or another one.
+        """Take the model's own templates, or another one.
 
         Args:
             tokenizer: of the model.
             now: date of the job, for templates that ask.
-            chat_template: Jinja source to use in place of the file's.
+            chat_template: in place of the file's: Jinja source, or the name of one of the file's
+                templates or of a built-in one.
             kwargs: further variables of the template.
+            special: what becomes of control tokens that prompts and messages spell.
 
         Raises:
             ModelError: the model's template does not compile.
-            EngineConfigError: the one given does not, or kwargs holds a variable that is not the
-                user's to set.
+            EngineConfigError: the one given does not or has an unknown name, or kwargs holds a
+                variable that is not the user's to set.
         """
-        source = tokenizer.chat_template if chat_template is None else chat_template
-        if source is None:
-            return cls(tokenizer, None)
-        is_own = chat_template is None
-        own = f"{tokenizer.name}: tokenizer.chat_template"
-        template = ChatTemplate(
-            source,
-            bos_token=tokenizer.bos_token,
-            eos_token=tokenizer.eos_token,
-            now=now,
-            kwargs=kwargs,
-            control_tokens=tokenizer.control_tokens,
-            origin=own if is_own else "chat_template of the job settings",
-            at_fault=ModelError if is_own else EngineConfigError,
+        guarded = tokenizer.control_tokens if special is SpecialText.TEXT else ()
+
+        def compiled(choice: TemplateChoice) -> ChatTemplate:
+            return ChatTemplate(
+                choice.source,
+                bos_token=tokenizer.bos_token,
+                eos_token=tokenizer.eos_token,
+                now=now,
+                kwargs=kwargs,
+                control_tokens=guarded,
+                origin=choice.origin,
+                at_fault=choice.at_fault,
+            )
+
+        usual, for_tools = choose_templates(tokenizer.name, tokenizer.chat_templates, chat_template)
+        return cls(
+            tokenizer,
+            None if usual is None else compiled(usual),
+            with_tools=None if for_tools is None else compiled(for_tools),
+            special=special,
         )
-        return cls(tokenizer, template)
 
     @property
     def has_template(self) -> bool:
@@ -84,19 +110,30 @@ class PromptEncoder:
             raise RowError("prompt is empty: no token is left after tokenising")
         return ids
 
-    def render(self, messages: Sequence[Message]) -> str:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] | None = None) -> str:
         """Render messages as the prompt text that ``encode`` encodes.
 
         Raises:
             RowError: broken messages, no template, a template error.
         """
-        return self._needed_template().render(messages).text
+        return self._rendered(messages, tools).text
+
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Tool] | None
+    ) -> RenderedPrompt:
+        template = self._template if tools is None else self._with_tools
+        if template is None:
+            raise RowError(
+                "messages need a chat template and the model has no tokenizer.chat_template; give "
+                "one in the job settings (chat_template) or use a prompt column"
+            )
+        return template.render(messages, tools)
 
     def _ids(self, request: Request, max_tokens: int | None) -> list[int]:
         if request.prompt_token_ids is not None:
             return self._checked_ids(request.prompt_token_ids)
         if request.messages is not None:
-            rendered = self._needed_template().render(request.messages)
+            rendered = self._rendered(request.messages, request.tools)
             self._refuse_far_too_long(rendered.text, max_tokens)
             return self._tokenizer.encode_chat(rendered)
         if not isinstance(request.prompt, str):
@@ -104,7 +141,7 @@ class PromptEncoder:
             raise RowError(f"prompt: a text is needed, found {found}")
         check_text(request.prompt, "prompt")
         self._refuse_far_too_long(request.prompt, max_tokens)
-        return self._tokenizer.encode(request.prompt)
+        return self._tokenizer.encode_prompt(request.prompt, special=self._special)
 
     def _refuse_far_too_long(self, text: str, max_tokens: int | None) -> None:
         if max_tokens is None or len(text) <= _EXACT_CHARACTERS:
@@ -115,14 +152,6 @@ class PromptEncoder:
                 f"prompt too long: {len(text)} characters are at least {fewest} tokens, more than "
                 f"the context of {max_tokens}; shorten the prompt or raise max_model_len"
             )
-
-    def _needed_template(self) -> ChatTemplate:
-        if self._template is None:
-            raise RowError(
-                "messages need a chat template and the model has no tokenizer.chat_template; give "
-                "one in the job settings (chat_template) or use a prompt column"
-            )
-        return self._template
 
     def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         size = self._tokenizer.vocab_size

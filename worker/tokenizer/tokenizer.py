@@ -1,18 +1,19 @@
 """Text to token ids and back, by the vocabulary of a GGUF file."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 
 from gguf.constants import Keys, TokenType
 
-from worker.errors import GGUFError
 from worker.gguf.metadata import Metadata
 
+from .added_tokens import AddedTokens
 from .detokenizer import Detokenizer
 from .encoding_model import EncodingModel, default_ids, encoding_model, tokenizer_model
 from .kept_strings import KeptStrings
 from .rendered_prompt import RenderedPrompt
+from .template_sources import chat_templates
 from .token_matcher import TokenMatcher
 from .vocabulary import Vocabulary
 
@@ -39,37 +40,45 @@ class Tokenizer:
         vocab_size: number of tokens.
         bos_id, eos_id: begin and end of text, None where the file names none.
         end_ids: every token that ends a completion, see ``end_tokens``.
-        chat_template: the file's own template, its ``default`` one among several, or None.
+        chat_templates: the file's own templates by name, ``default`` the usual one.
         name: the model file, for messages.
     """
 
-    def __init__(self, metadata: Metadata, vocabulary: Vocabulary, model: EncodingModel) -> None:
-        """Put a tokenizer together; ``from_metadata`` is the usual way.
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        model: EncodingModel,
+        *,
+        added: AddedTokens,
+        chat_templates: Mapping[str, str],
+        right_strip: Collection[int] = (),
+    ) -> None:
+        """Put a tokenizer together; ``from_metadata`` and ``from_folder`` are the usual ways.
 
-        Raises:
-            GGUFError: BOS or EOS is to be added, but the file names none.
+        Args:
+            vocabulary: tokens by id and text.
+            model: encodes the text between special tokens.
+            added: what goes around a prompt.
+            chat_templates: Jinja sources by name.
+            right_strip: tokens that swallow the white space after them.
         """
         self._vocabulary = vocabulary
         self._model = model
-        self.name = str(metadata.path)
+        self._added = added
+        self.name = str(vocabulary.path)
         self.vocab_size = len(vocabulary)
         self.bos_id = vocabulary.special.bos
         self.eos_id = vocabulary.special.eos
         self.end_ids = vocabulary.end_ids
-        self.chat_template = _chat_template(metadata)
-        names = Keys.Tokenizer
-        self._prefix = _added(metadata, names.ADD_BOS, model.add_bos, names.BOS_ID, self.bos_id)
-        self._suffix = _added(metadata, names.ADD_EOS, model.add_eos, names.EOS_ID, self.eos_id)
+        self.chat_templates = chat_templates
         self.control_tokens = {vocabulary.tokens[i]: i for i in vocabulary.control}
         self._control = TokenMatcher(self.control_tokens)
         self._user_defined = TokenMatcher(vocabulary.user_defined)
-        self._right_strip = _right_strip(metadata, vocabulary)
+        self._right_strip = frozenset(right_strip)
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
-    def from_metadata(
-        cls, metadata: Metadata, *, tokenizer_pre: str | None = None
-    ) -> "Tokenizer":
+    def from_metadata(cls, metadata: Metadata, *, tokenizer_pre: str | None = None) -> "Tokenizer":
         """Build the tokenizer of a model file.
 
         Args:
@@ -82,9 +91,16 @@ class Tokenizer:
             GGUFError: a key is missing or wrong; the message names file and key.
         """
         kept = KeptStrings(metadata.identity)
-        vocabulary = Vocabulary(metadata, default_ids(tokenizer_model(metadata)), kept)
+        defaults = default_ids(metadata, tokenizer_model(metadata))
+        vocabulary = Vocabulary.from_metadata(metadata, defaults, kept)
         model = encoding_model(metadata, vocabulary, kept, tokenizer_pre)
-        tokenizer = cls(metadata, vocabulary, model)
+        tokenizer = cls(
+            vocabulary,
+            model,
+            added=AddedTokens.from_metadata(metadata, vocabulary.special, model),
+            chat_templates=chat_templates(metadata),
+            right_strip=_right_strip(metadata, vocabulary),
+        )
         kept.keep()
         return tokenizer
 
@@ -99,12 +115,21 @@ class Tokenizer:
         return None if self.eos_id is None else self._vocabulary.tokens[self.eos_id]
 
     def encode(self, text: str, *, special: SpecialText = SpecialText.TEXT) -> list[int]:
-        """Encode a prompt, with BOS and EOS where the file asks for them.
+        """Encode a text, with BOS and EOS where the file asks for them.
 
         Raises:
             RowError: the vocabulary cannot express the text.
         """
-        return [*self._prefix, *self.encode_bare(text, special=special), *self._suffix]
+        return self._added.around(self.encode_bare(text, special=special), doubled=True)
+
+    def encode_prompt(self, text: str, *, special: SpecialText) -> list[int]:
+        """Encode a row's prompt: as ``encode``, but what it brings itself is not doubled.
+
+        Raises:
+            RowError: the vocabulary cannot express the text.
+        """
+        ids = self.encode_bare(text, special=special)
+        return self._added.around(ids, doubled=special is SpecialText.TEXT)
 
     def encode_bare(self, text: str, *, special: SpecialText = SpecialText.TEXT) -> list[int]:
         """Encode text without BOS and EOS."""
@@ -120,12 +145,13 @@ class Tokenizer:
             RowError: the vocabulary cannot express the text.
         """
         text = prompt.marked
-        begun = bool(self._prefix) and text.startswith(self.bos_token or "")
+        prefix = self._added.prefix
+        begun = bool(prefix) and text.startswith(self.bos_token or "")
         if begun:
             text = text.removeprefix(self.bos_token or "")
         parts = list(self._control.split(text))
-        prefix = self._prefix if begun or self.bos_id not in parts else ()
-        return [*prefix, *self._encode_parts(map(prompt.unguarded, parts))]
+        written = not begun and self.bos_id in parts
+        return [*(() if written else prefix), *self._encode_parts(map(prompt.unguarded, parts))]
 
     def fewest_tokens(self, text: str) -> int:
         """Give a lower bound of the tokens of a text, without encoding it."""
@@ -192,25 +218,6 @@ class Tokenizer:
         if kind in (TokenType.NORMAL, TokenType.BYTE):
             return self._model.piece(token_id)
         return b""  # unused, or of a type that this format does not know
-
-
-def _added(
-    metadata: Metadata, key: str, default: bool, id_key: str, token_id: int | None
-) -> tuple[int, ...]:
-    """Give what goes before or after a prompt: the token, or nothing."""
-    asked = metadata.boolean(key, None)
-    if asked and token_id is None:
-        raise GGUFError(
-            f"{metadata.path}: key {key} asks for a token on every prompt, but {id_key} is "
-            "missing; convert the model again"
-        )
-    wanted = default if asked is None else asked
-    return (token_id,) if wanted and token_id is not None else ()
-
-
-def _chat_template(metadata: Metadata) -> str | None:
-    key = Keys.Tokenizer.CHAT_TEMPLATE
-    return metadata.text(key, None) or metadata.text(f"{key}.default", None)
 
 
 def _right_strip(metadata: Metadata, vocabulary: Vocabulary) -> frozenset[int]:

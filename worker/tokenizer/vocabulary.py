@@ -55,8 +55,42 @@ class Vocabulary:
         end_ids: tokens that end a completion.
     """
 
-    def __init__(self, metadata: Metadata, defaults: Mapping[str, int], kept: KeptStrings) -> None:
-        """Read and check the vocabulary.
+    def __init__(
+        self, path: Path, tokens: list[str], types: NDArray[np.int64], special: SpecialIds
+    ) -> None:
+        """Check the vocabulary.
+
+        Args:
+            path: the model file, for messages.
+            tokens: text of each token.
+            types: ``gguf.TokenType`` of each token, int64 [vocab_size].
+            special: ids with a meaning.
+
+        Raises:
+            GGUFError: a token occurs twice, or a byte token is malformed.
+        """
+        self.path = path
+        self.tokens = tokens
+        self.types = types
+        self.special = special
+        self.ids = _ids(path, tokens)
+        self.byte_of = _bytes(path, tokens, types)
+        marked = np.isin(types, (TokenType.CONTROL, TokenType.UNKNOWN))
+        of_control_type = frozenset(np.flatnonzero(marked).tolist())
+        named_ends = end_ids_by_name(self.ids, of_control_type)
+        self.control = of_control_type | named_ends
+        self.end_ids = special.ends | named_ends
+        self.user_defined = {
+            tokens[token_id]: token_id
+            for token_id in np.flatnonzero(types == TokenType.USER_DEFINED).tolist()
+            if token_id not in self.control
+        }
+
+    @classmethod
+    def from_metadata(
+        cls, metadata: Metadata, defaults: Mapping[str, int], kept: KeptStrings
+    ) -> "Vocabulary":
+        """Read and check the vocabulary of a model file.
 
         Args:
             metadata: of the model file.
@@ -68,24 +102,15 @@ class Vocabulary:
             GGUFError: lengths differ, a token occurs twice, a byte token is malformed, an id is
                 outside the vocabulary.
         """
-        self.path: Path = metadata.path
-        self.tokens = kept.get("tokens", lambda: _tokens(metadata))
-        self.types = _types(metadata, self.tokens)
-        self.ids = _ids(self.path, self.tokens)
-        self.byte_of = _bytes(self.path, self.tokens, self.types)
+        tokens = kept.get("tokens", lambda: _tokens(metadata))
+        types = _types(metadata, tokens)
         # Only a token that is special can stand in for a missing key; id 0 may be any word.
-        usual = {k: i for k, i in defaults.items() if self._is_special(i)}
-        self.special = _special_ids(metadata, usual, len(self.tokens))
-        marked = np.isin(self.types, (TokenType.CONTROL, TokenType.UNKNOWN))
-        of_control_type = frozenset(np.flatnonzero(marked).tolist())
-        named_ends = end_ids_by_name(self.ids, of_control_type)
-        self.control = of_control_type | named_ends
-        self.end_ids = self.special.ends | named_ends
-        self.user_defined = {
-            self.tokens[token_id]: token_id
-            for token_id in np.flatnonzero(self.types == TokenType.USER_DEFINED).tolist()
-            if token_id not in self.control
+        usual = {
+            key: token_id
+            for key, token_id in defaults.items()
+            if token_id < len(tokens) and types[token_id] != TokenType.NORMAL
         }
+        return cls(metadata.path, tokens, types, _special_ids(metadata, usual, len(tokens)))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -110,9 +135,6 @@ class Vocabulary:
             f"the prompt has the character U+{ord(character):04X}, for which the model's "
             "vocabulary has no token; leave it out"
         )
-
-    def _is_special(self, token_id: int) -> bool:
-        return token_id < len(self.tokens) and self.types[token_id] != TokenType.NORMAL
 
 
 def _tokens(metadata: Metadata) -> list[str]:

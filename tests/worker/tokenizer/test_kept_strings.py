@@ -6,7 +6,7 @@ import pytest
 from gguf import TokenType
 
 from worker.file_identity import FileIdentity
-from worker.tokenizer import byte_level_bpe, kept_strings, vocabulary
+from worker.tokenizer import kept_strings, merges, vocabulary
 from worker.tokenizer.kept_strings import KeptStrings
 
 from .vocab_file import BLANK, byte_alphabet, open_tokenizer, write_vocab
@@ -124,7 +124,7 @@ def test_a_tokenizer_from_kept_strings_is_the_same(write, tmp_path, cache, monke
     texts = ["hello hell", "ohell  hello", "token 17", "<|end|>"]
     first = open_tokenizer(path)
     assert 1 == len(list(cache.iterdir()))
-    for module, name in ((vocabulary, "_tokens"), (byte_level_bpe, "_merges")):
+    for module, name in ((vocabulary, "_tokens"), (merges, "_merges")):
         monkeypatch.delattr(module, name)
     second = open_tokenizer(path)
     for text in texts:

@@ -92,7 +92,7 @@ def test_a_template_of_the_file_that_does_not_compile(tmp_path):
         PromptEncoder.for_model(tokenizer, now=NOW)
     with pytest.raises(EngineConfigError, match=r"^chat_template of the job settings"):
         PromptEncoder.for_model(tokenizer, now=NOW, chat_template="{{")
-    assert PromptEncoder.for_model(tokenizer, now=NOW, chat_template="x").has_template
+    assert PromptEncoder.for_model(tokenizer, now=NOW, chat_template="x{{ 1 }}").has_template
 
 
 def test_a_text_of_megabytes_is_refused_unencoded(encoder, monkeypatch):
@@ -109,3 +109,54 @@ def test_the_fewest_tokens_are_a_bound(small):
     for text in ("", "hello" * 10, "<|im_end|>" * 10, "é" * 33):
         ids = small.encode(text, special=SpecialText.PARSE)
         assert small.fewest_tokens(text) <= len(ids)
+
+
+CALLS = [{"type": "function", "function": {"name": "add", "description": "a<|im_end|>b"}}]
+WITH_TOOLS = "{{ tools | tojson if tools else 'none' }}<|im_end|>"
+
+
+def test_tools_go_to_the_template(small):
+    """A row's tools are the template's variable; control tokens in them are text."""
+    encoder = PromptEncoder.for_model(small, now=NOW, chat_template=WITH_TOOLS)
+    chat = [{"role": "user", "content": "a"}]
+    assert "none<|im_end|>" == encoder.render(chat)
+    assert '[{"type": "function", "function"' in encoder.render(chat, CALLS)
+    ids = encoder.encode(request(messages=chat, tools=CALLS))
+    assert [262] == [token_id for token_id in ids if token_id in (261, 262)]
+    assert '"a<|im_end|>b"' in encoder.render(chat, CALLS)
+
+
+def test_the_files_template_for_tools(tmp_path):
+    """Where the file has a template for tools, rows with tools get it, and only they."""
+    keys = {
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.chat_template": "usual {{ 1 }}",
+        "tokenizer.chat_template.tool_use": "with {{ tools | length }} tools",
+    }
+    encoder = PromptEncoder.for_model(byte_level(tmp_path / "v", keys=keys), now=NOW)
+    chat = [{"role": "user", "content": "a"}]
+    assert ("usual 1", "with 1 tools") == (encoder.render(chat), encoder.render(chat, CALLS))
+
+
+@pytest.mark.parametrize("tools", ["[]", [1], {"a": 1}])
+def test_tools_that_are_no_list_of_schemas(encoder, tools):
+    """The row fails and the reason names what was found."""
+    with pytest.raises(RowError, match=r"^tools(\[0\])?: a "):
+        encoder.render([{"role": "user", "content": "a"}], tools)
+
+
+def test_control_tokens_are_parsed_where_asked(small):
+    """With parse_special the spelling of a control token is the token, in prompts and messages."""
+    encoder = PromptEncoder.for_model(
+        small, now=NOW, chat_template=TEMPLATE, special=SpecialText.PARSE
+    )
+    assert [256, 262] == encoder.encode(request(prompt="he<|im_end|>"))
+    messages = [{"role": "user", "content": "he<|im_end|>"}]
+    assert [261, 256, 262, 262] == encoder.encode(request(messages=messages))
+
+
+def test_a_built_in_template_by_name(small):
+    """A name is enough."""
+    encoder = PromptEncoder.for_model(small, now=NOW, chat_template="chatml")
+    chat = [{"role": "user", "content": "a"}]
+    assert "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n" == encoder.render(chat)

@@ -94,13 +94,35 @@ def test_phi3_swallows_white_space_after_special_tokens(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ({}, None),
-        ({"tokenizer.chat_template": "A"}, "A"),
-        ({"tokenizer.chat_template": "A", "tokenizer.chat_template.tool_use": "B"}, "A"),
-        ({"tokenizer.chat_template.default": "C", "tokenizer.chat_template.rag": "B"}, "C"),
-        ({"tokenizer.chat_template.rag": "B"}, None),
+        ({}, {}),
+        ({"tokenizer.chat_template": "A"}, {"default": "A"}),
+        (
+            {"tokenizer.chat_template": "A", "tokenizer.chat_template.tool_use": "B"},
+            {"default": "A", "tool_use": "B"},
+        ),
+        (
+            {"tokenizer.chat_template.default": "C", "tokenizer.chat_template.rag": "B"},
+            {"default": "C", "rag": "B"},
+        ),
+        (
+            {"tokenizer.chat_template": "A", "tokenizer.chat_template.default": "C"},
+            {"default": "A"},
+        ),
+        (
+            {"tokenizer.chat_template": "", "tokenizer.chat_template.default": "C"},
+            {"default": "C"},
+        ),
     ],
 )
-def test_the_default_among_several_templates(tmp_path, keys, expected):
-    """The unnamed template or the one named default is the model's."""
-    assert expected == byte_level(tmp_path / "v", keys={**PRE, **keys}).chat_template
+def test_the_files_templates_by_name(tmp_path, keys, expected):
+    """The unnamed template is the default, and stands before one of that name."""
+    assert expected == byte_level(tmp_path / "v", keys={**PRE, **keys}).chat_templates
+
+
+def test_a_parsed_bos_is_not_doubled(tmp_path):
+    """Where control tokens are parsed, a row's prompt may bring its own BOS and EOS."""
+    tokenizer = with_bos(tmp_path / "v")
+    spelled = "<|im_start|>he<|im_end|>"
+    assert [START, 256, END] == tokenizer.encode_prompt(spelled, special=SpecialText.PARSE)
+    as_text = [START, *tokenizer.encode_bare(spelled), END]
+    assert as_text == tokenizer.encode_prompt(spelled, special=SpecialText.TEXT)

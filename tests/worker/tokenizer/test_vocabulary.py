@@ -3,7 +3,7 @@
 import pytest
 from gguf import TokenType
 
-from worker.errors import GGUFError, UnsupportedModelError
+from worker.errors import GGUFError
 
 from .vocab_file import byte_level, open_tokenizer, write_vocab
 
@@ -29,15 +29,6 @@ def test_a_malformed_byte_token(tmp_path):
     write_vocab(tmp_path / "v", "llama", ["a", "<0xZZ>"], types=types, scores=[0.0] * 2)
     with pytest.raises(GGUFError, match=r"'<0xZZ>' as a byte token \(id 1, type 6\)"):
         open_tokenizer(tmp_path / "v")
-
-
-@pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "plamo2", "gemma4", "none", "no_vocab"])
-def test_other_tokenizer_models(tmp_path, model):
-    """Other models are refused with key, value and what is supported."""
-    write_vocab(tmp_path / "v.gguf", model, ["a"])
-    words = rf"v\.gguf: key tokenizer\.ggml\.model is '{model}'; supported: gpt2, llama"
-    with pytest.raises(UnsupportedModelError, match=words):
-        open_tokenizer(tmp_path / "v.gguf")
 
 
 def test_bos_that_is_asked_for_and_missing(tmp_path):
