@@ -111,20 +111,20 @@ def _merge(
         item = queue[0]
         waiting -= 1
         _sink(queue, waiting, 0, queue[waiting])
-        start = np.int64((item >> _LENGTH_BITS) & _START_MASK)
-        end = start + np.int64(item & _LENGTH_MASK)
-        middle = np.int64(ends[start])
+        start = int(np.int64((item >> _LENGTH_BITS) & _START_MASK))
+        end = start + int(np.int64(item & _LENGTH_MASK))
+        middle = int(ends[start])
         if middle == 0 or middle >= size or ends[middle] != end:
             continue  # one of the two has been merged since
         ends[start] = end
         ends[middle] = 0
-        left = np.int64(before[start])
+        left = int(before[start])
         if left >= 0:
             item = _item(text, hashes, first, left, end, slots, texts, powers, ranks)
             waiting = _put(queue, waiting, item)
         if end < size:
             before[end] = start
-            after = np.int64(ends[end])
+            after = int(ends[end])
             item = _item(text, hashes, first, start, after, slots, texts, powers, ranks)
             waiting = _put(queue, waiting, item)
 
@@ -192,7 +192,7 @@ def _spell(
     count: int,
 ) -> int:
     """Write a character's bytes, or the unknown token where one is missing; give how many."""
-    code = np.int64(character)
+    code = int(character)
     length = 1 + (code >= 0x80) + (code >= 0x800) + (code >= 0x10000)
     for i in range(length):
         shift = 6 * (length - 1 - i)

@@ -57,12 +57,12 @@ def find(
     place = _place(hashes[end] - hashes[start] * powers[length], slots)
     while slots[place, 2] > 0:
         if slots[place, 2] == length:
-            first = np.int64(slots[place, 1])
+            first = int(slots[place, 1])
             same = 0
             while same < length and texts[first + same] == text[start + same]:
                 same += 1
             if same == length:
-                return np.int64(slots[place, 0])
+                return int(slots[place, 0])
         place = (place + 1) & (slots.shape[0] - 1)
     return ABSENT
 
@@ -114,7 +114,7 @@ def _put(
     place = _place(hashes[end] - hashes[start] * powers[length], slots)
     while slots[place, 2] > 0:
         if slots[place, 2] == length:
-            first = np.int64(slots[place, 1])
+            first = int(slots[place, 1])
             same = 0
             while same < length and texts[first + same] == texts[start + same]:
                 same += 1
@@ -132,4 +132,4 @@ def _put(
 def _place(hashed: np.uint64, slots: NDArray[np.int32]) -> int:
     """Where to begin to look."""
     mixed = (hashed ^ (hashed >> _SHIFT)) * _MIX
-    return np.int64((mixed >> _SHIFT) & np.uint64(slots.shape[0] - 1))
+    return int(np.int64((mixed >> _SHIFT) & np.uint64(slots.shape[0] - 1)))
