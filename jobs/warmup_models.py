@@ -36,6 +36,8 @@ class _Family:
         matrices: of the feed-forward layer, and rows of each in units of its width.
         qkv: "three" tensors or "one".
         positions: whether an embedding of positions is learned.
+        experts: of a mixture; 0 for none.
+        sinks: whether attention has them, and experts have biases.
     """
 
     keys: Mapping[str, int | float] = field(default_factory=dict)
@@ -47,17 +49,44 @@ class _Family:
     )
     qkv: Literal["three", "one"] = "three"
     positions: bool = False
+    experts: int = 0
+    sinks: bool = False
 
 
+_EXPERT_KEYS = {
+    "expert_count": 2,
+    "expert_used_count": 1,
+    "expert_feed_forward_length": _COLUMNS,
+}
 _UNGATED = {"ffn_up": 1, "ffn_down": 1}
 _FAMILIES: Mapping[str, _Family] = {
+    "gemma2": _Family(keys={"attention.sliding_window": 64}, norms=_BEFORE + _AFTER),
     "gemma3": _Family(
         keys={"attention.sliding_window": 64, "final_logit_softcapping": 30.0},
         norms=_BEFORE + _AFTER,
         norm_of_heads=lambda _, width: (width,),
     ),
     "gpt2": _Family(is_centred=True, matrices=_UNGATED, qkv="one", positions=True),
+    "gpt-oss": _Family(
+        keys={**_EXPERT_KEYS, "attention.sliding_window": 64},
+        norms=("attn_norm", "post_attention_norm"),
+        matrices={},
+        experts=2,
+        sinks=True,
+    ),
+    "granite": _Family(),
     "llama": _Family(),
+    "olmo2": _Family(norms=_AFTER, norm_of_heads=lambda heads, width: (heads * width,)),
+    "phi3": _Family(matrices={"ffn_up": 2, "ffn_down": 1}, qkv="one"),
+    "qwen2": _Family(),
+    "qwen3": _Family(norm_of_heads=lambda _, width: (width,)),
+    "qwen3moe": _Family(
+        keys=_EXPERT_KEYS,
+        norm_of_heads=lambda _, width: (width,),
+        matrices={},
+        experts=2,
+    ),
+    "smollm3": _Family(),
     "stablelm": _Family(is_centred=True, norm_of_heads=lambda heads, width: (heads, width)),
     "starcoder2": _Family(is_centred=True, matrices=_UNGATED),
 }
@@ -97,20 +126,31 @@ class _Model:
             for part, heads in (("q", self.heads), ("k", self.kv_heads)):
                 shape = family.norm_of_heads(heads, self.head_dim)
                 found[f"blk.0.attn_{part}_norm.weight"] = shape
+        if family.experts:
+            found["blk.0.ffn_gate_inp.weight"] = (family.experts, _COLUMNS)
+        if family.sinks:
+            found["blk.0.attn_sinks.weight"] = (self.heads,)
+            names = [f"blk.0.ffn_{part}_exps.bias" for part in ("gate", "up", "down")]
+            found |= dict.fromkeys(names, (family.experts, _COLUMNS))
         if family.positions:
             found["position_embd.weight"] = (_CONTEXT, _COLUMNS)
         return found
 
     @property
-    def matrices(self) -> Mapping[str, tuple[int, int]]:
-        """Name, rows and columns of each matrix."""
+    def matrices(self) -> Mapping[str, tuple[int, ...]]:
+        """Name and shape of each matrix, or of the matrices of all experts."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         qkv = {"attn_q": queries, "attn_k": keys, "attn_v": keys}
         if self.family.qkv == "one":
             qkv = {"attn_qkv": sum(qkv.values())}
         ffn = {name: rows * _COLUMNS for name, rows in self.family.matrices.items()}
-        layer = {name: (rows, _COLUMNS) for name, rows in (qkv | ffn).items()}
+        layer: dict[str, tuple[int, ...]] = {
+            name: (rows, _COLUMNS) for name, rows in (qkv | ffn).items()
+        }
         layer["attn_output"] = (_COLUMNS, queries)
+        if self.family.experts:
+            names = [f"ffn_{part}_exps" for part in ("gate", "up", "down")]
+            layer |= dict.fromkeys(names, (self.family.experts, _COLUMNS, _COLUMNS))
         tokens = dict.fromkeys(("token_embd", "output"), (len(_TOKENS), _COLUMNS))
         return {**tokens, **{f"blk.0.{name}": shape for name, shape in layer.items()}}
 
@@ -133,11 +173,12 @@ def _write(path: Path, model: _Model) -> None:
     _add_keys(writer, model)
     for name, shape in model.floats.items():
         writer.add_tensor(name, np.ones(shape, np.float32))
-    for name, (rows, columns) in model.matrices.items():
+    for name, shape in model.matrices.items():
         if model.qtype == _F32:
-            writer.add_tensor(f"{name}.weight", np.zeros((rows, columns), np.float32))
+            writer.add_tensor(f"{name}.weight", np.zeros(shape, np.float32))
         else:
-            stored = np.zeros((rows, row_bytes(columns, model.qtype)), np.uint8)
+            *rows, columns = shape
+            stored = np.zeros((*rows, row_bytes(columns, model.qtype)), np.uint8)
             writer.add_tensor(f"{name}.weight", stored, raw_dtype=model.qtype)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

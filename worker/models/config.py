@@ -151,12 +151,6 @@ def base_config(
     )
 
 
-def window_of_all_layers(keys: KeyReader, num_layers: int) -> tuple[int | None, ...]:
-    """The same window in each layer; none where the key is missing or 0."""
-    window = keys.optional_unless_zero("attention.sliding_window")
-    return (window,) * num_layers
-
-
 def _check_block_count(gguf: ModelFile, keys: KeyReader, num_layers: int) -> None:
     """The layers promised are there, and no others. Stops at the first that is missing."""
     found = {name.split(".")[1] for name in gguf.tensors if name.startswith("blk.")}

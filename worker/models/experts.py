@@ -41,7 +41,7 @@ class MixtureOfExperts:
         self.down = loader.expert_down(layer, biases)
         self.activation, self.limit = activation, limit
 
-    def __call__(self, x: Rows, step: Step, to: Memory) -> None:
+    def add(self, x: Rows, step: Step, to: Memory) -> None:
         """Apply to x, and add the result to `to`."""
         route(step.project("router", self.router, x), step)  # [T, experts]
         rows = sent(x, step)  # [T * K, hidden_size]

@@ -86,7 +86,7 @@ class Loader:
         """The norm of a token's values; None when the file has no such tensor."""
         return self.norm(name) if self._weights.has(f"{name}.weight") else None
 
-    def optional_norm_by_head(self, name: str, heads: int) -> Norm | None:
+    def norms_by_head(self, name: str, heads: int) -> Norm | None:
         """The norm of each head with weights [heads, head_dim] of its own, without biases.
 
         None when the file has no such tensor.

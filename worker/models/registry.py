@@ -11,14 +11,21 @@ from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
 from .config import ModelConfig
+from .gemma2 import gemma2_config, load_gemma2
 from .gemma3 import gemma3_config, load_gemma3
 from .gpt2 import gpt2_config, load_gpt2
 from .gpt_oss import gpt_oss_config, load_gpt_oss
+from .granite import granite_config, load_granite
 from .key_reader import KeyReader
 from .llama import llama_config, load_llama
 from .loader import Loader
 from .model import Model
+from .olmo2 import load_olmo2, olmo2_config
+from .phi3 import load_phi3, phi3_config
+from .qwen2 import load_qwen2, qwen2_config
+from .qwen3 import load_qwen3, qwen3_config
 from .qwen3moe import load_qwen3moe, qwen3moe_config
+from .smollm3 import load_smollm3, smollm3_config
 from .stablelm import load_stablelm, stablelm_config
 from .starcoder2 import load_starcoder2, starcoder2_config
 
@@ -38,11 +45,18 @@ class Architecture:
 
 SUPPORTED_ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
+        "gemma2": Architecture(gemma2_config, load_gemma2),
         "gemma3": Architecture(gemma3_config, load_gemma3),
-        "gpt-oss": Architecture(gpt_oss_config, load_gpt_oss),
         "gpt2": Architecture(gpt2_config, load_gpt2),
+        "gpt-oss": Architecture(gpt_oss_config, load_gpt_oss),
+        "granite": Architecture(granite_config, load_granite),
         "llama": Architecture(llama_config, load_llama),
+        "olmo2": Architecture(olmo2_config, load_olmo2),
+        "phi3": Architecture(phi3_config, load_phi3),
+        "qwen2": Architecture(qwen2_config, load_qwen2),
+        "qwen3": Architecture(qwen3_config, load_qwen3),
         "qwen3moe": Architecture(qwen3moe_config, load_qwen3moe),
+        "smollm3": Architecture(smollm3_config, load_smollm3),
         "stablelm": Architecture(stablelm_config, load_stablelm),
         "starcoder2": Architecture(starcoder2_config, load_starcoder2),
     }

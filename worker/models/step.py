@@ -138,6 +138,10 @@ class Step:
         """Normalise the tokens' values; x is left as it is."""
         return self._normed("norm", norm, x, self.tokens, 0)
 
+    def rows(self, x: Memory) -> Rows:
+        """The tokens' values as they are."""
+        return self._quantised_apart("plain", x, self.tokens)
+
     def norm_of_logit_rows(self, norm: Norm, x: Memory) -> Rows:
         """Normalise the values of those tokens that get logits."""
         return self._normed("last", norm, x, self.logit_rows, address_of(self.memory.logit_rows))
@@ -337,14 +341,18 @@ class Step:
         """Rows that are computed as float32, and quantised by a task of their own."""
         out = self.floats(name, width, rows)
         record(out)
+        return self._quantised_apart(name, out, rows)
+
+    def _quantised_apart(self, name: str, x: Memory, rows: RowSet) -> Rows:
+        """Rows that are there as float32; quantised by a task of their own, if at all."""
 
         def records() -> Memory:
-            made = self.records(name, width, rows)
-            words = (out.address, out.stride, width, made.address, made.stride)
+            made = self.records(name, x.width, rows)
+            words = (x.address, x.stride, x.width, made.address, made.stride)
             self.by_rows("quantise", quantize_task, words, rows)
             return made
 
-        return Rows(width, rows, floats=lambda: out, records=records)
+        return Rows(x.width, rows, floats=lambda: x, records=records)
 
     def _activate(
         self, task: Native, x: Memory, out: Memory, activation: Activation, rows: RowSet
