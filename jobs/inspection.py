@@ -1,6 +1,8 @@
 """``tokenmill inspect``: what a GGUF file holds, and whether tokenmill can run it."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -11,6 +13,7 @@ from worker.errors import ModelError
 from worker.gguf.file import check_types
 from worker.gguf.summary import ModelSummary, TypeUsage, summarize
 from worker.model_source import fetch_model
+from worker.models.dequant_costs import DequantCosts, dequant_costs
 from worker.models.registry import model_config
 from worker.open_model import open_model
 from worker.tokenizer.prompt_encoder import PromptEncoder
@@ -26,12 +29,14 @@ class Inspection:
     Attributes:
         summary: the file's key figures.
         sizes: the model's hyperparameters; empty when they cannot be used.
+        dequantised: what goes through the dequant cache, by compute mode; empty likewise.
         special_tokens: BOS, EOS and the tokens that end a completion; empty likewise.
         problems: why tokenmill cannot run the model; empty when it can.
     """
 
     summary: ModelSummary
     sizes: dict[str, Any]
+    dequantised: dict[str, DequantCosts]
     special_tokens: dict[str, Any]
     problems: tuple[str, ...]
 
@@ -47,6 +52,7 @@ def inspect_model(source: str) -> Inspection:
     problems: list[str] = []
     _noting(problems, lambda: check_types(gguf.path, gguf.tensors.values()))
     config = _noting(problems, lambda: model_config(gguf))
+    costs = None if problems else _noting(problems, lambda: dequant_costs(gguf))
     tokenizer = _noting(problems, lambda: Tokenizer.from_metadata(gguf.metadata))
     if tokenizer is not None:
         now = datetime.now(UTC)
@@ -54,6 +60,7 @@ def inspect_model(source: str) -> Inspection:
     return Inspection(
         summary=summarize(gguf),
         sizes={} if config is None else asdict(config),
+        dequantised=costs or {},
         special_tokens={} if tokenizer is None else _special_tokens(tokenizer),
         problems=tuple(problems),
     )
@@ -76,6 +83,7 @@ def as_json(inspection: Inspection) -> dict[str, Any]:
     file["types"] = {name: asdict(usage) for name, usage in summary.types.items()}
     return file | {
         "sizes": inspection.sizes,
+        "dequantised": {mode: asdict(costs) for mode, costs in inspection.dequantised.items()},
         "special_tokens": inspection.special_tokens,
         "can_run": not inspection.problems,
         "problems": list(inspection.problems),
@@ -102,7 +110,11 @@ def _named_values(inspection: Inspection) -> Iterator[tuple[str, str]]:
     for name, value in inspection.sizes.items():
         if name != "architecture":
             yield name.replace("_", " "), _value_text(value)
-    yield "tokenizer", f"{summary.tokenizer} ({summary.pre_tokenizer or 'no pre-tokenizer'})"
+    for mode, costs in inspection.dequantised.items():
+        yield f"{mode} dequantises", _costs_text(mode, costs)
+        if costs.tensors:
+            yield "dequant cache", _cache_text(costs)
+    yield "tokenizer", _tokenizer_text(summary)
     yield "vocabulary", _value_text(summary.vocab_size)
     for name, value in inspection.special_tokens.items():
         yield name.replace("_", " "), _value_text(value)
@@ -128,6 +140,33 @@ def _special_tokens(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _usage_text(name: str, usage: TypeUsage) -> str:
     return f"{name}: {usage.tensors} tensors, {usage.n_values:,} values, {usage.n_bytes:,} bytes"
+
+
+def _tokenizer_text(summary: ModelSummary) -> str:
+    if summary.tokenizer is None:
+        return "none"
+    return f"{summary.tokenizer} ({summary.pre_tokenizer or 'no pre-tokenizer'})"
+
+
+def _costs_text(mode: str, costs: DequantCosts) -> str:
+    """Which tensors, those of one kind in all layers named once."""
+    if mode == "f32":
+        return f"all {len(costs.tensors)} matrices"
+    if not costs.tensors:
+        return "nothing: there are integer kernels for all types"
+    kinds = Counter(re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in costs.tensors)
+    listed = [name if count == 1 else f"{count} x {name}" for name, count in kinds.items()]
+    return f"{len(costs.tensors)} tensors: {', '.join(listed)}"
+
+
+def _cache_text(costs: DequantCosts) -> str:
+    whole = f"{costs.n_bytes:,} bytes for all, made once"
+    if costs.least_bytes == costs.n_bytes:
+        return whole
+    return (
+        f"{whole}; {costs.least_bytes:,} bytes at least, which makes up to {costs.step_bytes:,} "
+        "bytes anew in each step"
+    )
 
 
 def _value_text(value: object) -> str:

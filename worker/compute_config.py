@@ -14,14 +14,14 @@ class ComputeConfig:
 
     Attributes:
         mode: "int8": integer kernels on the weights as they are quantised; "f32": float32 copies of
-            the weights.
+            the weights; "plan": nothing is computed, a model is only checked against its file.
         matmul: in "f32", "blas": the library behind NumPy, once it has proven itself; "compiled":
             our kernel.
         dequant_cache_bytes: most bytes of float32 copies; None: all weights that need one.
         dequant_cache_layers: most layers (and slices of the output head) copied; None: all.
     """
 
-    mode: ComputeMode = "int8"
+    mode: ComputeMode | Literal["plan"] = "int8"
     matmul: MatmulKind = "blas"
     dequant_cache_bytes: int | None = None
     dequant_cache_layers: int | None = None

@@ -22,7 +22,8 @@ from .thread_team import ThreadTeam
 
 _ITEM_VALUES = 1 << 16  # values one thread dequantises at a time
 _ALIGNMENT = 16  # values: matrices start on cache lines
-_RING = 2
+RING = 2
+"""Buffers that units slide through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class DequantCache:
         self._pinned = [np.empty(unit.size, np.float32) for unit in self.units[: self._num_pinned]]
         sliding = self.units[self._num_pinned :]
         ring_size = max((unit.size for unit in sliding), default=0)
-        self._ring = [np.empty(ring_size, np.float32) for _ in range(_RING if sliding else 0)]
+        self._ring = [np.empty(ring_size, np.float32) for _ in range(RING if sliding else 0)]
         self._ring_units: list[int | None] = [None] * len(self._ring)
         self._next = 0
         self._filled = [False] * self._num_pinned
@@ -225,7 +226,7 @@ class DequantCache:
 
     def _slide(self, unit: int) -> NDArray[np.float32]:
         """Overwrite the older buffer of the ring."""
-        place, self._next = self._next, (self._next + 1) % _RING
+        place, self._next = self._next, (self._next + 1) % RING
         old = self._ring_units[place]
         if old is not None:
             self._evictions += 1
@@ -296,17 +297,17 @@ def _num_pinned(units: Sequence[WeightUnit], max_bytes: int | None, max_units: i
     before = list(accumulate(sizes, initial=0))
     largest_from = list(accumulate(reversed(sizes), max, initial=0))[::-1]
     for pinned in range(len(units), -1, -1):
-        needed = before[pinned] + _RING * largest_from[pinned]
-        held = pinned + (_RING if pinned < len(units) else 0)
+        needed = before[pinned] + RING * largest_from[pinned]
+        held = pinned + (RING if pinned < len(units) else 0)
         if (max_bytes is None or needed <= max_bytes) and (max_units is None or held <= max_units):
             return pinned
-    if max_units is not None and max_units < _RING:
+    if max_units is not None and max_units < RING:
         raise EngineConfigError(
-            f"dequant_cache_layers is {max_units}, but weights slide through {_RING} buffers: "
-            f"set it to at least {_RING}"
+            f"dequant_cache_layers is {max_units}, but weights slide through {RING} buffers: "
+            f"set it to at least {RING}"
         )
     largest = largest_from[0]
     raise EngineConfigError(
         f"dequant_cache_bytes is {max_bytes}, too few for two buffers of the largest layer "
-        f"({largest} bytes dequantised): set it to at least {_RING * largest}"
+        f"({largest} bytes dequantised): set it to at least {RING * largest}"
     )

@@ -268,6 +268,17 @@ def test_inspect_shows_a_model_that_runs(invoke, chain_llama):
     assert (256, "llama") == (answer["sizes"]["context_length"], answer["architecture"])
 
 
+def test_inspect_says_what_is_dequantised(invoke, data):
+    """Tensors without an integer kernel, and the bytes their copies take."""
+    path = data / "tiny" / "llama" / "llama-IQ4_NL.gguf"
+    shown = invoke("inspect", path).stdout
+    assert "int8 dequantises   14 tensors: 2 x blk.*.attn_q.weight, " in shown
+    assert "dequant cache      245,760 bytes for all, made once" in shown
+    answer = json.loads(invoke("inspect", path, "-o", "json").stdout)["dequantised"]
+    assert (14, 245760) == (len(answer["int8"]["tensors"]), answer["int8"]["n_bytes"])
+    assert 327680 == answer["f32"]["step_bytes"]
+
+
 CANNOT_RUN = [
     ("123-unknown-quantization", "type 153"),
     ("133-head-count-missing", "llama.attention.head_count"),

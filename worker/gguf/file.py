@@ -14,7 +14,7 @@ from .header import Header, read_header
 from .layout import check_layout
 from .mapped_file import MappedFile
 from .metadata import Metadata
-from .model_file import ModelFile
+from .model_file import ModelFile, files_text
 from .quant_types import SUPPORTED_TYPES, supported_names
 from .shards import TENSORS_KEY, check_shard, other_shards
 from .tensor_info import TensorInfo
@@ -37,7 +37,7 @@ class GGUFFile(ModelFile):
     def __init__(self, path: Path, files: list[MappedFile], headers: list[Header]) -> None:
         self.path = path
         self.version = headers[0].version
-        self.container = f"GGUF {self.version}"
+        self.container = f"GGUF {self.version}{files_text(len(files))}"
         self.metadata: Metadata = headers[0].metadata
         self.n_bytes = sum(file.size for file in files)
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(_merge(files, headers))

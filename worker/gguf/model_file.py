@@ -93,6 +93,11 @@ class ModelFile(ABC):
         """Let the maps go. Views from ``raw`` stay valid and keep theirs until they are gone."""
 
 
+def files_text(count: int) -> str:
+    """The number of a model's files as an addition to the name of their kind; none for one."""
+    return "" if count == 1 else f" in {count} files"
+
+
 def _same_layout(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
     """Are the shapes equal, but that a vector may be stored as a matrix of one row?"""
     return found == expected or found == (1, *expected) or (1, *found) == expected

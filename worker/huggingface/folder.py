@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from worker.errors import CheckpointError, UnsupportedModelError
 from worker.gguf import ModelFile, TensorInfo
 from worker.gguf.mapped_file import MappedFile
+from worker.gguf.model_file import files_text
 from worker.gguf.wording import shown
 
 from .config import Config
@@ -55,7 +56,7 @@ class HuggingFaceFolder(ModelFile):
         readings: Mapping[str, Reading],
     ) -> None:
         self.path = path
-        self.container = "safetensors folder"
+        self.container = f"safetensors{files_text(len(files))}"
         self.metadata = metadata
         self.files = tuple(file.path for file in files)
         self.n_bytes = sum(file.size for file in files)

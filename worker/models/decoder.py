@@ -16,6 +16,7 @@ from .embedding import Embedding
 from .head_memory import HeadMemory
 from .loader import Loader
 from .logits import Logits
+from .projections import Projections
 from .rotary import RotaryEmbedding
 from .step import Step
 from .workspace import Memory
@@ -34,11 +35,13 @@ class Decoder:
     The layers are recorded once as a program, and again only when a batch needs more memory than
     any before it.
 
-    Attributes: see `Model`.
+    Attributes: see `Model`; besides
+        projections: everything that multiplies by a weight matrix.
     """
 
     config: ModelConfig
     layer_groups: tuple[LayerGroup, ...]
+    projections: Projections
     numerics: str
     dequant_cache: DequantCache
 
@@ -67,8 +70,9 @@ class Decoder:
         self._embedding, self._positions = loader.embedding(), positions
         self._blocks = [make_block(layer) for layer in range(loader.config.num_layers)]
         self._head = loader.head()
-        self.numerics = loader.projections.numerics
-        self.dequant_cache = loader.projections.cache
+        self.projections = loader.projections
+        self.numerics = self.projections.numerics
+        self.dequant_cache = self.projections.cache
         self._rotaries = rotaries
         self._team, self._stages = loader.team, loader.stages
         self._recording: _Recording | None = None

@@ -145,11 +145,11 @@ class PackedProjections:
             source.name
             for matrix in matrices
             for source in matrix.sources
-            if self._can_pack(matrix, source)
+            if can_pack(self._gguf, matrix, source)
         )
         self._packed = open_packed(self._gguf, list(packed), weights.team) if packed else None
         self._tiles: dict[str, NDArray[np.int64]] = {}
-        self._plan = weights.plan(self._unpacked)
+        self._plan = weights.plan(lambda matrix: unpacked(self._gguf, matrix))
         self.cache = weights.cache(self._plan)
         self._matmul = CompiledMatmul(weights.team)
 
@@ -160,7 +160,7 @@ class PackedProjections:
         others: list[Linear] = []
         column = 0
         for source in matrix.sources:
-            if self._can_pack(matrix, source):
+            if can_pack(self._gguf, matrix, source):
                 parts.append(self._part(matrix, source, column))
             else:
                 others.append(self._other(matrix, source, column, bias))
@@ -171,21 +171,11 @@ class PackedProjections:
     def head(self) -> PackedHead | list[Linear]:
         """The output head, see `Projections`."""
         matrix = self._head[0]
-        if self._can_pack(matrix, matrix.sources[0]):
+        if can_pack(self._gguf, matrix, matrix.sources[0]):
             name = matrix.sources[0].name
             whole = TensorRows(name, 0, self._gguf.tensors[name].rows)
             return PackedHead(self._part(matrix, whole, 0))
         return _slices(self.cache, self._plan, self._head, self._matmul)
-
-    def _can_pack(self, matrix: WeightMatrix, source: TensorRows) -> bool:
-        """Whether there are tiles for the type, and each expert begins with a row block."""
-        has_tiles = layout_of(self._gguf.tensors[source.name].qtype) is not None
-        return has_tiles and (matrix.experts is None or source.last % ROW_BLOCK == 0)
-
-    def _unpacked(self, matrix: WeightMatrix) -> list[WeightMatrix]:
-        """Those tensors of a matrix that are not packed, each a matrix of its own."""
-        rest = [source for source in matrix.sources if not self._can_pack(matrix, source)]
-        return [WeightMatrix((source,), matrix.columns, matrix.experts) for source in rest]
 
     def _part(self, matrix: WeightMatrix, source: TensorRows, column: int) -> PackedPart:
         experts = matrix.experts or 1
@@ -206,10 +196,54 @@ class PackedProjections:
         return _dequantised(self.cache, self._plan, alone, self._matmul, part, column)
 
 
+class PlannedProjections:
+    """No weights at all: where they would go is known, nothing is read. Implements `Projections`.
+
+    Attributes:
+        int8_plan: what would go through the dequant cache in mode "int8".
+        f32_plan: the same in mode "f32", which is everything.
+    """
+
+    cache: DequantCache
+    numerics = "plan"
+    int8_plan: UnitPlan
+    f32_plan: UnitPlan
+
+    def __init__(self, weights: ProjectionWeights) -> None:
+        self.cache = weights.cache(UnitPlan())
+        self.int8_plan = weights.plan(lambda matrix: unpacked(weights.gguf, matrix))
+        self.f32_plan = weights.plan(lambda matrix: [matrix])
+
+    def linear(self, layer: int, index: int, bias: Bias = None) -> Linear:
+        """There are none."""
+        raise AssertionError("a model that is only planned computes nothing")
+
+    def head(self) -> PackedHead | list[Linear]:
+        """No slices, see `Projections`."""
+        return []
+
+
 def make_projections(weights: ProjectionWeights) -> Projections:
     """The projections in the mode asked for; errors as `F32Projections`."""
-    kind = PackedProjections if weights.compute.mode == "int8" else F32Projections
-    return kind(weights)
+    match weights.compute.mode:
+        case "int8":
+            return PackedProjections(weights)
+        case "f32":
+            return F32Projections(weights)
+        case "plan":
+            return PlannedProjections(weights)
+
+
+def can_pack(gguf: ModelFile, matrix: WeightMatrix, source: TensorRows) -> bool:
+    """Whether there are tiles for the type, and each expert begins with a row block."""
+    has_tiles = layout_of(gguf.tensors[source.name].qtype) is not None
+    return has_tiles and (matrix.experts is None or source.last % ROW_BLOCK == 0)
+
+
+def unpacked(gguf: ModelFile, matrix: WeightMatrix) -> list[WeightMatrix]:
+    """Those tensors of a matrix that are not packed, each a matrix of its own."""
+    rest = [source for source in matrix.sources if not can_pack(gguf, matrix, source)]
+    return [WeightMatrix((source,), matrix.columns, matrix.experts) for source in rest]
 
 
 def _dequantised(

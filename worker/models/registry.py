@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from worker.compute_config import ComputeConfig
-from worker.errors import UnsupportedModelError
+from worker.errors import GGUFError, UnsupportedModelError
 from worker.gguf import ModelFile
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
@@ -97,6 +97,11 @@ def load_model(
 
 
 def _architecture(gguf: ModelFile) -> Architecture:
+    if not gguf.tensors:
+        raise GGUFError(
+            f"{gguf.path}: the file holds no tensors, only metadata such as a vocabulary; take the "
+            "model itself"
+        )
     name = gguf.metadata.text("general.architecture")
     if name not in SUPPORTED_ARCHITECTURES:
         raise UnsupportedModelError(

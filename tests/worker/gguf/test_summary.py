@@ -11,7 +11,7 @@ def test_figures_are_those_of_the_file(data):
     first = data / "cases/131-split-complete/model-00001-of-00002.gguf"
     model = GGUFFile.open(first)
     summary = summarize(model)
-    assert ("llama", "GGUF 3", 256, "gpt2", 300) == (
+    assert ("llama", "GGUF 3 in 2 files", 256, "gpt2", 300) == (
         summary.architecture,
         summary.container,
         summary.context_length,
