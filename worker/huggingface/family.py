@@ -1,18 +1,23 @@
 """One kind of checkpoint: how its settings and tensors are called in GGUF."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from worker.errors import CheckpointError, UnsupportedModelError
 from worker.gguf.wording import shown
 
 from .config import Config, Setting
+from .mxfp4 import Mxfp4
 from .readings import Reading, Stored
 
 Make = Callable[[Stored, Config], Reading]
 """Makes the tensor that GGUF has from the stored one."""
+
+MakeMxfp4 = Callable[[Mxfp4], Reading]
+"""Makes the tensor that GGUF has from one in MXFP4."""
 
 Targets = str | tuple[str, Make] | Mapping[str, Make]
 """What a stored tensor becomes: a GGUF name, with how it is read, or several of them."""
@@ -41,6 +46,10 @@ class Family:
             a missing field counts as the first.
         ties_embeddings: whether the output head is the embedding when config.json does not say.
         ignored: endings of stored names that hold nothing a model needs.
+        mxfp4: stored name of weights in MXFP4, without its ending, and what it becomes.
+        defaults: of fields that config.json may leave out.
+        prefixes: beginnings of stored names, and what to read instead.
+        other_parts: beginnings of stored names that belong to other than the text model.
     """
 
     architecture: str
@@ -52,6 +61,10 @@ class Family:
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     ties_embeddings: bool = False
     ignored: tuple[str, ...] = ("rotary_emb.inv_freq",)
+    mxfp4: Mapping[str, Mapping[str, MakeMxfp4]] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    other_parts: tuple[str, ...] = ()
 
     def metadata(self, config: Config) -> dict[str, object]:
         """The metadata that a GGUF file of this checkpoint would have.
@@ -70,17 +83,22 @@ class Family:
             **{key: value for key, value in named.items() if value is not None},
         }
 
-    def targets(self, name: str) -> "Match | None":
+    def targets(self, name: str) -> "Match[Make] | None":
         """What a stored tensor becomes; None when it has no place here."""
-        for pattern, target in self._patterns:
-            found = pattern.fullmatch(name)
-            if found is not None:
-                return Match(_with_numbers(target, found), _number(found, "expert"))
-        return None
+        return _match(self._patterns, name)
 
-    def is_ignored(self, name: str) -> bool:
-        """Whether a stored tensor holds nothing a model needs."""
-        return name.endswith(self.ignored)
+    def mxfp4_targets(self, name: str) -> "Match[MakeMxfp4] | None":
+        """The same for a tensor in MXFP4."""
+        return _match([(_pattern(name), target) for name, target in self.mxfp4.items()], name)
+
+    def own_name(self, name: str) -> str | None:
+        """A stored name as the tables have it; None when it holds nothing the model needs."""
+        if name.endswith(self.ignored) or name.startswith(self.other_parts):
+            return None
+        for prefix, own in self.prefixes.items():
+            if name.startswith(prefix):
+                return own + name.removeprefix(prefix)
+        return name
 
     @cached_property
     def _patterns(self) -> list[tuple[re.Pattern[str], Mapping[str, Make]]]:
@@ -97,8 +115,11 @@ class Family:
                 )
 
 
+M = TypeVar("M")
+
+
 @dataclass(frozen=True, slots=True)
-class Match:
+class Match(Generic[M]):
     """Where a stored tensor belongs.
 
     Attributes:
@@ -106,7 +127,7 @@ class Match:
         expert: number of the expert that it is of; None for others.
     """
 
-    targets: Mapping[str, Make]
+    targets: Mapping[str, M]
     expert: int | None
 
 
@@ -129,7 +150,17 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(escaped)
 
 
-def _with_numbers(target: Mapping[str, Make], found: re.Match[str]) -> Mapping[str, Make]:
+def _match(
+    patterns: Iterable[tuple[re.Pattern[str], Mapping[str, M]]], name: str
+) -> Match[M] | None:
+    for pattern, target in patterns:
+        found = pattern.fullmatch(name)
+        if found is not None:
+            return Match(_with_numbers(target, found), _number(found, "expert"))
+    return None
+
+
+def _with_numbers(target: Mapping[str, M], found: re.Match[str]) -> Mapping[str, M]:
     layer = found.groupdict().get("layer") or ""
     return {name.replace(_LAYER, layer): make for name, make in target.items()}
 

@@ -20,6 +20,7 @@ from .families import FAMILIES
 from .family import Family, check_experts
 from .json_file import read_json
 from .metadata import FolderMetadata
+from .mxfp4 import Mxfp4, joined_mxfp4
 from .readings import QTYPES, Reading, Stacked, Stored
 from .safetensors_header import read_header
 from .shards import shard_files
@@ -79,8 +80,8 @@ class HuggingFaceFolder(ModelFile):
         path = Path(path)
         fields = read_json(path / CONFIG)
         family = _family(path / CONFIG, fields)
-        config = Config(path / CONFIG, fields)
-        _check_not_quantised(config)
+        config = Config(path / CONFIG, {**family.defaults, **_text_fields(path / CONFIG, fields)})
+        _check_not_quantised(config, allows_mxfp4=bool(family.mxfp4))
         metadata = family.metadata(config)
         files = [MappedFile(file) for file in shard_files(path)]
         readings = _readings(family, config, _stored(path, files))
@@ -148,10 +149,22 @@ def _family(path: Path, fields: Mapping[str, Any]) -> Family:
     return known[name]
 
 
-def _check_not_quantised(config: Config) -> None:
+def _text_fields(path: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of the text model, which may stand apart from those of what it sees or hears."""
+    inner = fields.get("text_config")
+    if inner is None:
+        return fields
+    if not isinstance(inner, dict):
+        raise Config(path, fields).wrong("text_config", inner, "an object")
+    return {**fields, **inner}
+
+
+def _check_not_quantised(config: Config, *, allows_mxfp4: bool) -> None:
     quantisation = config.get("quantization_config")
     if quantisation is not None:
         method = quantisation.get("quant_method") if isinstance(quantisation, dict) else None
+        if allows_mxfp4 and method == "mxfp4":
+            return
         raise UnsupportedModelError(
             f"{config.path}: the checkpoint is quantised ({shown(method)}), only BF16, F16 and F32 "
             "are read from folders; take the unquantised checkpoint or a GGUF file"
@@ -177,10 +190,12 @@ def _readings(
     """Tensors by GGUF name; one that has no place keeps its own and is refused by the model."""
     readings: dict[str, Reading] = dict(family.extra(config))
     experts: dict[str, dict[int, Reading]] = {}
-    for name, source in stored.items():
-        if family.is_ignored(name):
-            continue
-        _check_type(config, name, source)
+    named = {own: each for name, each in stored.items() if (own := family.own_name(name))}
+    if family.mxfp4:
+        in_mxfp4, named = joined_mxfp4(named)
+        readings |= _mxfp4_readings(family, in_mxfp4)
+    for name, source in named.items():
+        _check_type(name, source)
         match = family.targets(name)
         if match is None:
             readings[name] = source
@@ -195,7 +210,18 @@ def _readings(
     return _with_head(family, config, readings)
 
 
-def _check_type(config: Config, name: str, source: Stored) -> None:
+def _mxfp4_readings(family: Family, stored: Mapping[str, Mxfp4]) -> Mapping[str, Reading]:
+    readings: dict[str, Reading] = {}
+    for name, source in stored.items():
+        match = family.mxfp4_targets(name)
+        if match is None:
+            readings[name] = source
+            continue
+        readings |= {target: make(source) for target, make in match.targets.items()}
+    return readings
+
+
+def _check_type(name: str, source: Stored) -> None:
     if source.info.dtype not in QTYPES or source.info.n_bytes == 0:
         raise UnsupportedModelError(
             f"{source.file.path}: tensor {shown(name)} is {source.info.dtype} of shape "

@@ -77,7 +77,7 @@ class Stored:
         """Its values' bits as integers, in its shape."""
         self.file.check_unchanged()
         data = self.file.bytes[self.info.offset : self.info.offset + self.info.n_bytes]
-        words = np.uint32 if self.qtype == GGMLQuantizationType.F32 else np.uint16
+        words = {"F32": np.uint32, "U8": np.uint8}.get(self.info.dtype, np.uint16)
         return np.frombuffer(data.data, words).reshape(self.shape)
 
 
@@ -107,6 +107,39 @@ class Picked:
             return items[self.order].view(np.uint8).reshape(1, -1)[first:last]
         matrix = items.reshape(-1, items.shape[-1])
         return matrix[self.order[first:last]].view(np.uint8)
+
+    def release(self) -> None:
+        """The whole source."""
+        self.source.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Some columns of a tensor, in an order of their own.
+
+    Attributes:
+        source: the tensor.
+        order: numbers of its columns.
+    """
+
+    source: Stored
+    order: NDArray[np.int64]
+
+    @property
+    def shape(self) -> Shape:
+        """Of what is picked."""
+        return (*self.source.shape[:-1], len(self.order))
+
+    @property
+    def qtype(self) -> GGMLQuantizationType:
+        """Of the source."""
+        return self.source.qtype
+
+    def rows(self, first: int, last: int) -> Bytes:
+        """A copy of the rows."""
+        items = self.source.items()
+        matrix = items.reshape(-1, items.shape[-1])[first:last]
+        return np.ascontiguousarray(matrix[:, self.order]).view(np.uint8)
 
     def release(self) -> None:
         """The whole source."""

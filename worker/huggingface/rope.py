@@ -6,13 +6,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.errors import UnsupportedModelError
+from worker.errors import CheckpointError, UnsupportedModelError
 from worker.gguf.wording import shown
 
 from .config import Config, head_dim
 from .readings import Computed
 
 _YARN = {
+    "scaling.yarn_attn_factor": "attention_factor",
     "scaling.yarn_ext_factor": "extrapolation_factor",
     "scaling.yarn_beta_fast": "beta_fast",
     "scaling.yarn_beta_slow": "beta_slow",
@@ -21,6 +22,7 @@ _OLDER = (
     *("rope_type", "type", "factor", "low_freq_factor", "high_freq_factor"),
     *("original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow"),
     *("extrapolation_factor", "short_factor", "long_factor", "mscale", "mscale_all_dim"),
+    "truncate",
 )
 
 
@@ -94,11 +96,9 @@ def _yarn_keys(config: Config, parameters: Config) -> Mapping[str, object]:
         "rope.scaling.factor": factor,
         "rope.scaling.original_context_length": original,
     }
-    attention = parameters.get("attention_factor")
-    if attention is not None:
-        # GGUF's factor is on top of the one that the method gives by itself.
-        own = 1.0 + 0.1 * math.log(factor) if factor > 1 else 1.0
-        keys["rope.scaling.attn_factor"] = parameters.number("attention_factor") / own
+    truncate = parameters.get("truncate", True)
+    if truncate is not True:
+        keys["rope.scaling.yarn_truncate"] = truncate
     for key, name in _YARN.items():
         if parameters.get(name) is not None:
             keys[f"rope.{key}"] = parameters.number(name)
@@ -131,6 +131,12 @@ def _llama3_divisors(config: Config, parameters: Config) -> NDArray[np.float32]:
     low = parameters.number("low_freq_factor", 1.0)
     high = parameters.number("high_freq_factor", 4.0)
     original = parameters.integer("original_max_position_embeddings", 8192)
+    if not (factor > 0 and 0 < low < high):
+        raise CheckpointError(
+            f"{config.path}: the rotary positions have factor {factor:g}, low_freq_factor {low:g} "
+            f"and high_freq_factor {high:g}, expected positive numbers, the last one largest; "
+            "correct the file"
+        )
     smooth = (original / wavelengths - low) / (high - low)
     divisors = 1 / ((1 - smooth) / factor + smooth)
     divisors = np.where(wavelengths < original / high, 1.0, divisors)

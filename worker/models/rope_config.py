@@ -23,12 +23,14 @@ class YarnConfig:
         fast: a pair that turns more often within them keeps its wavelength.
         slow: a pair that turns less often is stretched; those between partly.
         share: of unstretched wavelengths in the mix; 1 in the paper.
+        is_truncated: whether the limits between the kinds are whole pairs, as in the paper's code.
     """
 
     original_length: int
     fast: float
     slow: float
     share: float
+    is_truncated: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def _read_yarn(keys: KeyReader) -> YarnConfig:
         keys.factor("rope.scaling.yarn_beta_fast") or _YARN_FAST,
         keys.factor("rope.scaling.yarn_beta_slow") or _YARN_SLOW,
         1.0 if share is None or share < 0 else share,
+        keys.optional_flag("rope.scaling.yarn_truncate") is not False,  # folders alone can say so
     )
 
 

@@ -92,9 +92,10 @@ def _kept_share(config: RopeConfig, yarn: YarnConfig) -> NDArray[np.float64]:
         wavelengths = log(yarn.original_length / (times * 2 * pi))
         return config.dimensions * wavelengths / (2 * log(config.base))
 
-    last = config.dimensions - 1
-    low = max(0, floor(pair_that_turns(yarn.fast)))
-    high = min(last, ceil(pair_that_turns(yarn.slow)))
+    low, high = pair_that_turns(yarn.fast), pair_that_turns(yarn.slow)
+    if yarn.is_truncated:
+        low, high = floor(low), ceil(high)
+    low, high = max(0, low), min(config.dimensions - 1, high)
     pairs = np.arange(config.dimensions // 2, dtype=np.float64)
     stretched = np.clip((pairs - low) / max(_NARROWEST, high - low), 0, 1)
     return (1 - stretched) * yarn.share

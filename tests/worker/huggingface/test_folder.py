@@ -18,7 +18,7 @@ from .checkpoints import FOLDERS, NAMES
 CONVERTED = [name for name in NAMES if (FOLDERS / name / "converter.json").exists()]
 # What one side says and the other leaves to the reader's default.
 IMPLIED = {"vocab_size", "rope.dimension_count", "rope.freq_base"}
-IMPLIED |= {"attention.sliding_window_pattern"}
+IMPLIED |= {"attention.sliding_window_pattern", "rope.scaling.yarn_truncate"}
 
 
 def _values(model, name):

@@ -75,6 +75,18 @@ def _gemma3_rope(config: Config) -> Mapping[str, object]:
     return {**rope_keys(config, default_base=1_000_000.0), "rope.freq_base_swa": base}
 
 
+# Checkpoints that see images, too, leave these out.
+_GEMMA3_DEFAULTS = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 131072,
+    "sliding_window": 4096,
+    "query_pre_attn_scalar": 256,
+    "rope_theta": 1_000_000.0,
+}
+
 GEMMA2 = Family(
     architecture="gemma2",
     classes=("Gemma2ForCausalLM",),
@@ -87,10 +99,20 @@ GEMMA2 = Family(
 
 GEMMA3 = Family(
     architecture="gemma3",
-    classes=("Gemma3ForCausalLM",),
+    classes=("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
     keys={**_GEMMA_KEYS, "attention.sliding_window_pattern": _layer_kinds},
     key_groups=(_gemma3_rope, _check_scale),
     tensors={**_ENDS, **layer({**_NORMS, **ATTENTION, **_HEAD_NORMS, **GATED_MLP})},
     fixed={"hidden_activation": ("gelu_pytorch_tanh",), "use_bidirectional_attention": (False,)},
     ties_embeddings=True,
+    defaults=_GEMMA3_DEFAULTS,
+    prefixes={
+        "model.language_model.": "model.",
+        "language_model.model.": "model.",
+        "language_model.lm_head.": "lm_head.",
+    },
+    other_parts=(
+        *("vision_tower.", "multi_modal_projector."),
+        *("model.vision_tower.", "model.multi_modal_projector."),
+    ),
 )

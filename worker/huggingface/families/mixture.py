@@ -24,14 +24,19 @@ EXPERT_KEYS: Mapping[str, Setting] = {
 """Sizes of a mixture."""
 
 
+def _are_weights_normed(config: Config) -> object:
+    """False when the weights of the experts chosen do not sum to 1; the default is left out."""
+    normed = config.get("norm_topk_prob", False)
+    return None if normed is True else normed
+
+
 def _check_qwen3(config: Config) -> Mapping[str, object]:
-    """Check that every layer is a mixture whose weights sum to 1, which GGUF takes for granted.
+    """Check that every layer is a mixture, which GGUF takes for granted.
 
     Raises:
         UnsupportedModelError: a field says otherwise.
     """
     expected: Mapping[str, tuple[object, ...]] = {
-        "norm_topk_prob": (True,),
         "decoder_sparse_step": (None, 1),
         "mlp_only_layers": (None, []),
     }
@@ -73,6 +78,7 @@ QWEN3_MOE = Family(
         **EXPERT_KEYS,
         "context_length": whole_context,
         "expert_feed_forward_length": field("moe_intermediate_size"),
+        "expert_weights_norm": _are_weights_normed,
     },
     key_groups=(rope_keys, _check_qwen3),
     tensors={
