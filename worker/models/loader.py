@@ -260,7 +260,8 @@ class Loader:
 
     def _norm(self, name: str, size: int, scale: float) -> Norm:
         factor = np.float32(scale)
-        weight = self._weights.vector(f"{name}.weight", size) * factor
+        with np.errstate(over="ignore", invalid="ignore"):  # such rows are refused when sampled
+            weight = self._weights.vector(f"{name}.weight", size) * factor
         if self.config.norm == "rms":
             return RMSNorm(weight, self.config.norm_eps)
         bias = self._weights.vector(f"{name}.bias", size) * factor

@@ -13,7 +13,7 @@ from worker.thread_team import ThreadTeam
 from .checkpoints import FOLDERS, NAMES
 
 TOLERANCE = 1e-4
-NOT_YET = ()
+NOT_YET = ("phi3long",)
 
 
 @pytest.fixture(scope="module")
