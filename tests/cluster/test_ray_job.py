@@ -37,11 +37,19 @@ def session():
 def job(data, tmp_path):
     """A job on the chain model."""
 
-    def make(case="rows-60", workers=2, output="out", sampling=SAMPLING, engine=ENGINE, **config):
+    def make(
+        case="rows-60",
+        workers=2,
+        output="out",
+        sampling=SAMPLING,
+        engine=ENGINE,
+        model=data / "cases/chain-llama.gguf",
+        **config,
+    ):
         return Job(
             input=str(data / "cases" / case),
             output=str(tmp_path / output),
-            model=str(data / "cases/chain-llama.gguf"),
+            model=str(model),
             sampling=sampling,
             engine=engine,
             cluster=ClusterConfig(workers=workers, **config),
@@ -78,21 +86,48 @@ def test_two_workers_answer_as_one_engine_does(data, job):
     assert 0 < min(worker.rows for worker in summary.workers)
 
 
+def by_workers(job, **asked):
+    """Summaries of a job on one, two and three workers, which wrote the same bytes."""
+    summaries = [
+        run_job(job(workers=workers, output=f"{workers}", **asked), lambda _: None)
+        for workers in (1, 2, 3)
+    ]
+    one, two, three = (
+        [(part.name, part.read_bytes()) for part in sorted(s.output.glob("part-*.parquet"))]
+        for s in summaries
+    )
+    assert one == two == three
+    assert 1 == len({summary.checksum for summary in summaries})
+    return summaries
+
+
 @pytest.mark.parametrize(("temperature", "n"), [(0, 1), (100, 1), (100, 3)])
 def test_one_two_and_three_workers_write_the_same_bytes(job, temperature, n):
     """The SHA-256 of every part and the token checksum do not know how many workers there were."""
     sampling = SamplingParams(max_tokens=4, temperature=temperature, n=n)
     asked = {"sampling": sampling, "output_columns": ["generated_tokens"], "part_rows": 25}
-    summaries = [run_job(job(workers=n, output=f"{n}", **asked), lambda _: None) for n in (1, 2, 3)]
-    parts = [
-        [(p.name, p.read_bytes()) for p in sorted(s.output.glob("part-*.parquet"))]
-        for s in summaries
-    ]
-    assert parts[0] == parts[1]
-    assert summaries[0].checksum == summaries[1].checksum
+    summaries = by_workers(job, **asked)
     table = ds.dataset(summaries[0].output).to_table()
     repeated = len(table) - len(set(map(str, table["generated_tokens"].to_pylist())))
     assert (repeated > 40) == (temperature == 0), "rows were sampled, or were not"
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", ["smollm2", "gemma3_270m"])
+def test_real_models_write_the_same_bytes_on_any_number_of_workers(job, request, name):
+    """Log-probabilities, which follow from all logits, among them; in pools that preempt."""
+    asked = {
+        "model": request.getfixturevalue(name),
+        "sampling": SamplingParams(max_tokens=24, temperature=0.8, logprobs=5, ignore_eos=True),
+        "engine": EngineConfig(
+            threads=1, max_model_len=256, max_num_seqs=8, block_size=4, kv_pool_tokens=160
+        ),
+        "shard_rows": 4,
+    }
+    summaries = by_workers(job, **asked)
+    assert 0 == summaries[0].num_errors
+    assert 0 < sum(worker.preemptions for worker in summaries[0].workers)
+    assert 1 < sum(worker.rows > 0 for worker in summaries[2].workers)
 
 
 def test_a_worker_killed_in_the_middle_costs_no_row(data, job):
