@@ -75,18 +75,18 @@ def outcome(completion, log):
 
 def make_rows(vocab, count=64, seed=0, own=None):
     """Rows with and without shared prefixes, greedy and sampled, seeded and not, 1 to 90 tokens."""
-    rng = random.Random(seed)
+    rng, sizes = random.Random(seed), random.Random(seed)  # the same sizes for every vocabulary
     prefix = [rng.randrange(10, vocab - 10) for _ in range(64)]
     rows = []
     for row in range(count):
         shared = prefix[: (0, 0, 15, 16, 17, 33, 48, 64)[row % 8]]
-        length = own[row] if own else rng.randint(1, 25)
+        length = own[row] if own else sizes.randint(1, 25)
         own_ids = [rng.randrange(10, vocab - 10) for _ in range(length)]
         sampling = SamplingParams(
             temperature=(0, 0.8)[row % 2],
             top_p=(1.0, 0.95)[row % 3 == 0],
             seed=(None, row)[row % 5 == 0],
-            max_tokens=rng.randint(2, 9),
+            max_tokens=sizes.randint(2, 9),
             logprobs=20,
             ignore_eos=True,
         )
@@ -196,11 +196,11 @@ def test_hits_at_inside_and_behind_block_borders_change_nothing(contract, shared
 def test_preemption_changes_nothing(contract, prefix_caching):
     """In a pool for little more than the longest row, rows are preempted and computed again."""
     rows = [
-        replace(row, sampling=replace(row.sampling, max_tokens=40)) for row in contract.rows[:16]
+        replace(row, sampling=replace(row.sampling, max_tokens=20)) for row in contract.rows[:12]
     ]
     alone = contract.alone_of(rows)
     outcomes, stats = contract.run(
-        rows, kv_pool_tokens=160, max_num_seqs=16, prefix_caching=prefix_caching
+        rows, kv_pool_tokens=128, block_size=4, prefix_caching=prefix_caching
     )
     assert outcomes == alone
     assert stats.preemptions >= 3
