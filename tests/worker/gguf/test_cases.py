@@ -1,5 +1,8 @@
 """The GGUF trouble cases of tests/data that the reader itself answers for."""
 
+import time
+import tracemalloc
+
 import pytest
 
 from worker.errors import GGUFError, ModelError, UnsupportedModelError
@@ -51,6 +54,20 @@ def test_a_damaged_file_is_refused_in_one_line_that_names_the_trouble(data, name
     wanted = [name.split("/")[1], *REFUSED[name]]
     assert [] == [part for part in wanted if part not in message]
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_damaged_file_is_refused_at_once(data, name):
+    """In under a second and 50 MB, whatever counts and lengths it promises."""
+    tracemalloc.start()
+    started = time.process_time()
+    with pytest.raises(ModelError):
+        GGUFFile.open(data / "cases" / name)
+    seconds = time.process_time() - started
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert seconds < 1
+    assert most_bytes < 50 << 20
 
 
 @pytest.mark.parametrize("name", SOUND)
