@@ -40,7 +40,7 @@ def check_model(job: Job, dataset: InputDataset) -> CheckedModel:
     model = open_model(path)
     try:
         model_config(model)
-        _, encoder = prompt_encoder(model.metadata, job.engine)
+        _, encoder = prompt_encoder(model, job.engine)
     finally:
         model.close()
     messages = dataset.columns.messages

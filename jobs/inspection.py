@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, TypeVar
 
+from worker.engine.prompting import tokenizer_of
 from worker.errors import ModelError
 from worker.gguf.file import check_types
 from worker.gguf.summary import ModelSummary, TypeUsage, summarize
@@ -31,6 +32,8 @@ class Inspection:
         sizes: the model's hyperparameters; empty when they cannot be used.
         dequantised: what goes through the dequant cache, by compute mode; empty likewise.
         special_tokens: BOS, EOS and the tokens that end a completion; empty likewise.
+        vocab_size: tokens of the tokenizer; None likewise.
+        chat_templates: names of the model's own chat templates.
         problems: why tokenmill cannot run the model; empty when it can.
     """
 
@@ -38,6 +41,8 @@ class Inspection:
     sizes: dict[str, Any]
     dequantised: dict[str, DequantCosts]
     special_tokens: dict[str, Any]
+    vocab_size: int | None
+    chat_templates: tuple[str, ...]
     problems: tuple[str, ...]
 
 
@@ -53,7 +58,7 @@ def inspect_model(source: str) -> Inspection:
     _noting(problems, lambda: check_types(gguf.path, gguf.tensors.values()))
     config = _noting(problems, lambda: model_config(gguf))
     costs = None if problems else _noting(problems, lambda: dequant_costs(gguf))
-    tokenizer = _noting(problems, lambda: Tokenizer.from_metadata(gguf.metadata))
+    tokenizer = _noting(problems, lambda: tokenizer_of(gguf))
     if tokenizer is not None:
         now = datetime.now(UTC)
         _noting(problems, lambda: PromptEncoder.for_model(tokenizer, now=now))
@@ -62,6 +67,8 @@ def inspect_model(source: str) -> Inspection:
         sizes={} if config is None else asdict(config),
         dequantised=costs or {},
         special_tokens={} if tokenizer is None else _special_tokens(tokenizer),
+        vocab_size=None if tokenizer is None else tokenizer.vocab_size,
+        chat_templates=() if tokenizer is None else tuple(sorted(tokenizer.chat_templates)),
         problems=tuple(problems),
     )
 
@@ -85,6 +92,7 @@ def as_json(inspection: Inspection) -> dict[str, Any]:
         "sizes": inspection.sizes,
         "dequantised": {mode: asdict(costs) for mode, costs in inspection.dequantised.items()},
         "special_tokens": inspection.special_tokens,
+        "chat_templates": list(inspection.chat_templates),
         "can_run": not inspection.problems,
         "problems": list(inspection.problems),
     }
@@ -114,11 +122,11 @@ def _named_values(inspection: Inspection) -> Iterator[tuple[str, str]]:
         yield f"{mode} dequantises", _costs_text(mode, costs)
         if costs.tensors:
             yield "dequant cache", _cache_text(costs)
-    yield "tokenizer", _tokenizer_text(summary)
-    yield "vocabulary", _value_text(summary.vocab_size)
+    yield "tokenizer", _tokenizer_text(inspection)
+    yield "vocabulary", _value_text(summary.vocab_size or inspection.vocab_size)
     for name, value in inspection.special_tokens.items():
         yield name.replace("_", " "), _value_text(value)
-    yield "chat template", "yes" if summary.has_chat_template else "none"
+    yield "chat templates", ", ".join(inspection.chat_templates) or "none"
     yield "can run", "no" if inspection.problems else "yes"
     for problem in inspection.problems:
         yield "because", problem
@@ -142,9 +150,10 @@ def _usage_text(name: str, usage: TypeUsage) -> str:
     return f"{name}: {usage.tensors} tensors, {usage.n_values:,} values, {usage.n_bytes:,} bytes"
 
 
-def _tokenizer_text(summary: ModelSummary) -> str:
+def _tokenizer_text(inspection: Inspection) -> str:
+    summary = inspection.summary
     if summary.tokenizer is None:
-        return "none"
+        return "none" if inspection.vocab_size is None else "tokenizer.json"
     return f"{summary.tokenizer} ({summary.pre_tokenizer or 'no pre-tokenizer'})"
 
 

@@ -34,7 +34,7 @@ def tokenize_input(
     """
     config = engine_config(engine_options)
     gguf = open_model(fetch_model(model), any_type=True)
-    tokenizer, encoder = prompt_encoder(gguf.metadata, config)
+    tokenizer, encoder = prompt_encoder(gguf, config)
     prompt = _standard_input() if messages_file is None else None
     request = one_request(prompt, messages_file, tools_file, {})
     rendered = None

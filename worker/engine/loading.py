@@ -44,7 +44,7 @@ def load(path: Path, config: EngineConfig) -> LoadedModel:
         EngineConfigError: a setting cannot work with it.
     """
     gguf = open_model(path)
-    tokenizer, encoder = prompt_encoder(gguf.metadata, config)
+    tokenizer, encoder = prompt_encoder(gguf, config)
     compute = ComputeConfig(
         mode=config.compute,
         matmul=config.matmul,

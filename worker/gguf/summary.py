@@ -36,7 +36,6 @@ class ModelSummary:
         tokenizer: kind of the tokenizer, e.g. ``gpt2`` or ``llama``.
         pre_tokenizer: name of its pre-tokenizer.
         vocab_size: number of tokens.
-        has_chat_template: whether the file brings one.
     """
 
     path: Path
@@ -51,7 +50,6 @@ class ModelSummary:
     tokenizer: str | None
     pre_tokenizer: str | None
     vocab_size: int | None
-    has_chat_template: bool
 
 
 def summarize(model: ModelFile) -> ModelSummary:
@@ -77,7 +75,6 @@ def summarize(model: ModelFile) -> ModelSummary:
         tokenizer=metadata.text("tokenizer.ggml.model", None),
         pre_tokenizer=metadata.text("tokenizer.ggml.pre", None),
         vocab_size=metadata.array_length("tokenizer.ggml.tokens"),
-        has_chat_template="tokenizer.chat_template" in metadata,
     )
 
 

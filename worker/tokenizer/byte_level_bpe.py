@@ -6,21 +6,12 @@ from tokenizers import models, pre_tokenizers
 from worker.errors import RowError
 from worker.gguf.metadata import Metadata
 
+from .byte_alphabet import BYTE_ALPHABET, from_byte_alphabet
 from .kept_strings import KeptStrings
 from .merges import read_merges
 from .pre_tokenizer import PreTokenizer
 from .vocabulary import Vocabulary
 
-
-def _byte_alphabet() -> dict[str, int]:
-    """Map GPT-2's 256 printable characters to the bytes they stand for."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    alphabet = {chr(byte): byte for byte in printable}
-    return alphabet | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
-_BYTES = _byte_alphabet()
 # Bytes that no UTF-8 text contains; a vocabulary may leave them out.
 _NEVER_IN_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
 
@@ -50,7 +41,7 @@ class ByteLevelBPE:
         self.add_bos = pre_tokenizer.add_bos
         self._vocabulary = vocabulary
         self._missing_bytes = (
-            frozenset(byte for char, byte in _BYTES.items() if char not in vocabulary.ids)
+            frozenset(byte for char, byte in BYTE_ALPHABET.items() if char not in vocabulary.ids)
             - _NEVER_IN_UTF8
         )
         self._encoder = tokenizers.Tokenizer(
@@ -64,7 +55,7 @@ class ByteLevelBPE:
         to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         self._encoder.pre_tokenizer = pre_tokenizers.Sequence([*pre_tokenizer.splits(), to_bytes])
 
-    def encode(self, text: str, *, after_special: bool) -> list[int]:
+    def encode(self, text: str, *, at_start: bool) -> list[int]:
         """Encode text that holds no special token; what stands before it makes no difference.
 
         Raises:
@@ -79,11 +70,7 @@ class ByteLevelBPE:
         byte = self._vocabulary.byte_of.get(token_id)
         if byte is not None:
             return bytes([byte])
-        text = self._vocabulary.tokens[token_id]
-        try:
-            return bytes([_BYTES[char] for char in text])
-        except KeyError:
-            return text.encode()  # not in the byte alphabet: the text stands for itself
+        return from_byte_alphabet(self._vocabulary.tokens[token_id])
 
     def _check_bytes(self, text: str) -> None:
         lacking = self._missing_bytes.intersection(text.encode())

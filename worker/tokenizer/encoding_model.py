@@ -14,7 +14,9 @@ from .kept_strings import KeptStrings
 from .plain_bpe import PlainBPE
 from .pre_tokenizer import PRE_TOKENIZERS, PreTokenizer
 from .sentencepiece import SentencePiece
+from .unigram import Unigram
 from .vocabulary import Vocabulary
+from .word_piece import WordPiece
 
 
 class EncodingModel(Protocol):
@@ -32,20 +34,30 @@ class EncodingModel(Protocol):
     def needs_bos(self) -> bool:
         """Whether BOS is added even if the file says no."""
 
-    def encode(self, text: str, *, after_special: bool) -> list[int]:
-        """Encode text that is not empty and holds no special token."""
+    def encode(self, text: str, *, at_start: bool) -> list[int]:
+        """Encode text between special tokens.
+
+        Args:
+            text: not empty; it holds no special token.
+            at_start: whether nothing stands before it, not even a BOS that a template wrote.
+        """
 
     def piece(self, token_id: int) -> bytes:
         """Give the bytes of a token that is neither control nor user-defined."""
 
 
 _names = Keys.Tokenizer
+_CLS_ID = "tokenizer.ggml.cls_token_id"
 _BY_MERGES = frozenset({"gpt2", "gemma4"})
 _OTHERS: Mapping[str, Callable[[Metadata, Vocabulary, KeptStrings], EncodingModel]] = {
+    "bert": WordPiece,
     "llama": SentencePiece,
+    "t5": Unigram,
 }
 _DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
+    "bert": {_names.BOS_ID: 101, _names.EOS_ID: 102, _names.UNK_ID: 100},
     "llama": {_names.BOS_ID: 1, _names.EOS_ID: 2, _names.UNK_ID: 0},
+    "t5": {_names.EOS_ID: 1, _names.UNK_ID: 2},
 }
 
 
@@ -70,7 +82,13 @@ def default_ids(metadata: Metadata, model: str) -> Mapping[str, int]:
     For gpt2 it takes 11, Falcon's end of text and a common word elsewhere; such a file has no BOS
     and EOS here.
     """
-    return _DEFAULT_IDS.get(model, {})
+    usual = _DEFAULT_IDS.get(model, {})
+    if model == "bert":
+        # Its own names: a text begins with CLS and ends with SEP.
+        cls = metadata.integer(_CLS_ID, usual[_names.BOS_ID])
+        sep = metadata.integer(_names.SEP_ID, usual[_names.EOS_ID])
+        return {**usual, _names.BOS_ID: cls, _names.EOS_ID: sep}
+    return usual
 
 
 def encoding_model(

@@ -51,7 +51,7 @@ class PlainBPE:
         )
         self._encoder.pre_tokenizer = pre_tokenizers.Sequence(pre_tokenizer.splits())
 
-    def encode(self, text: str, *, after_special: bool) -> list[int]:
+    def encode(self, text: str, *, at_start: bool) -> list[int]:
         """Encode text that holds no special token; what stands before it makes no difference.
 
         Raises:

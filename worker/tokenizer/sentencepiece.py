@@ -55,18 +55,16 @@ class SentencePiece:
         spanned = kept.get("characters that blanks follow", lambda: _spanned(self._ids))
         self._word_start = _word_start(spanned)
 
-    def encode(self, text: str, *, after_special: bool) -> list[int]:
+    def encode(self, text: str, *, at_start: bool) -> list[int]:
         """Encode text that holds no special token.
 
-        Args:
-            text: not empty.
-            after_special: at the start or after a special token, where the model may want a
-                blank in front (``tokenizer.ggml.add_space_prefix``).
+        Each such text gets a blank in front where the file says so
+        (``tokenizer.ggml.add_space_prefix``), after a special token as at the start.
 
         Raises:
             RowError: the vocabulary has neither the character nor its bytes.
         """
-        if self._space_prefix and after_special:
+        if self._space_prefix:
             text = f" {text}"
         text = text.replace(" ", BLANK)
         word_ends = [match.start() for match in self._word_start.finditer(text)]

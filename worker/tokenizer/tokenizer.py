@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
+from itertools import pairwise
 
 from gguf.constants import Keys, TokenType
 
@@ -52,8 +53,9 @@ class Tokenizer:
         added: AddedTokens,
         chat_templates: Mapping[str, str],
         right_strip: Collection[int] = (),
+        left_strip: Collection[int] = (),
     ) -> None:
-        """Put a tokenizer together; ``from_metadata`` and ``from_folder`` are the usual ways.
+        """Put a tokenizer together; see ``from_metadata`` and ``checkpoint_tokenizer``.
 
         Args:
             vocabulary: tokens by id and text.
@@ -61,6 +63,7 @@ class Tokenizer:
             added: what goes around a prompt.
             chat_templates: Jinja sources by name.
             right_strip: tokens that swallow the white space after them.
+            left_strip: tokens that swallow the white space before them.
         """
         self._vocabulary = vocabulary
         self._model = model
@@ -75,6 +78,7 @@ class Tokenizer:
         self._control = TokenMatcher(self.control_tokens)
         self._user_defined = TokenMatcher(vocabulary.user_defined)
         self._right_strip = frozenset(right_strip)
+        self._left_strip = frozenset(left_strip)
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
@@ -151,11 +155,12 @@ class Tokenizer:
             text = text.removeprefix(self.bos_token or "")
         parts = list(self._control.split(text))
         written = not begun and self.bos_id in parts
-        return [*(() if written else prefix), *self._encode_parts(map(prompt.unguarded, parts))]
+        ids = self._encode_parts(map(prompt.unguarded, parts), at_start=not begun)
+        return [*(() if written else prefix), *ids]
 
     def fewest_tokens(self, text: str) -> int:
         """Give a lower bound of the tokens of a text, without encoding it."""
-        if self._right_strip:  # blanks may vanish
+        if self._right_strip or self._left_strip:  # blanks may vanish
             return 0
         return len(text) // self._longest_token
 
@@ -188,18 +193,21 @@ class Tokenizer:
         """Start an incremental ``decode``."""
         return Detokenizer(self.piece)
 
-    def _encode_parts(self, parts: Iterable[str | int]) -> list[int]:
-        """Encode text and control tokens in turn; user-defined tokens are found in the text."""
+    def _encode_parts(self, parts: Iterable[str | int], *, at_start: bool = True) -> list[int]:
+        """Encode text and special tokens in turn; user-defined tokens are found in the text."""
         ids: list[int] = []
-        after_special = True
-        for part in self._with_user_defined(parts):
+        for part, after in pairwise([*self._with_user_defined(parts), ""]):
             if isinstance(part, int):
                 ids.append(part)
-                after_special = True
-            elif text := part.lstrip(_C_SPACE) if ids and ids[-1] in self._right_strip else part:
-                ids += self._model.encode(text, after_special=after_special)
-                after_special = False
+            elif text := self._stripped(part, ids[-1] if ids else None, after):
+                ids += self._model.encode(text, at_start=at_start and not ids)
         return ids
+
+    def _stripped(self, text: str, before: int | None, after: str | int) -> str:
+        """Take off the white space that the tokens on both sides swallow."""
+        if before in self._right_strip:
+            text = text.lstrip(_C_SPACE)
+        return text.rstrip(_C_SPACE) if after in self._left_strip else text
 
     def _with_user_defined(self, parts: Iterable[str | int]) -> Iterator[str | int]:
         for part in parts:

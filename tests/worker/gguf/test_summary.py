@@ -39,11 +39,10 @@ def test_types_are_listed_by_bytes_and_unsupported_ones_are_told(tmp_path):
     )
     assert ("Q8_K",) == summary.unsupported_types
     assert 1048 == summary.n_parameters
-    assert [None] * 5 + [False] == [
+    assert [None] * 5 == [
         summary.name,
         summary.context_length,
         summary.tokenizer,
         summary.pre_tokenizer,
         summary.vocab_size,
-        summary.has_chat_template,
     ]

@@ -1,0 +1,88 @@
+"""A tokenizer.json's own steps, for text between special tokens."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from worker.errors import UnsupportedModelError
+
+from .byte_alphabet import from_byte_alphabet
+from .vocabulary import BLANK, Vocabulary
+
+_INSIDE = "##"
+
+
+class LibraryModel:
+    """Encodes text between special tokens, and gives the bytes of tokens.
+
+    Attributes:
+        add_bos, add_eos, needs_bos: False; a folder says itself what is added.
+    """
+
+    add_bos = False
+    add_eos = False
+    needs_bos = False
+
+    def __init__(self, path: Path, fields: dict[str, Any], vocabulary: Vocabulary) -> None:
+        """Take the steps of a file, without its special tokens.
+
+        Raises:
+            UnsupportedModelError: nothing in the file says how to decode.
+        """
+        self._vocabulary = vocabulary
+        bare = {**fields, "added_tokens": [], "post_processor": None}
+        self._encoder = tokenizers.Tokenizer.from_str(json.dumps(bare))
+        inside = json.loads(json.dumps(bare))
+        for part in _parts(inside):
+            if part.get("prepend_scheme") == "first":
+                part["prepend_scheme"] = "never"
+        self._encoder_inside = tokenizers.Tokenizer.from_str(json.dumps(inside))
+        self._spelled = _spelling(path, fields)
+
+    def encode(self, text: str, *, at_start: bool) -> list[int]:
+        """Encode text that holds no special token; only a text at the start is the first."""
+        encoder = self._encoder if at_start else self._encoder_inside
+        return list(encoder.encode(text, add_special_tokens=False).ids)
+
+    def piece(self, token_id: int) -> bytes:
+        """Give the bytes of a token that is neither control nor user-defined."""
+        byte = self._vocabulary.byte_of.get(token_id)
+        if byte is not None:
+            return bytes([byte])
+        return self._spelled(self._vocabulary.tokens[token_id])
+
+
+def _spelling(path: Path, fields: dict[str, Any]) -> Callable[[str], bytes]:
+    """Find out how tokens spell bytes, by the names of the steps."""
+    steps = {
+        str(part.get("type"))
+        for name in ("pre_tokenizer", "decoder", "normalizer")
+        for part in _parts(fields.get(name))
+    }
+    if "ByteLevel" in steps:
+        return from_byte_alphabet
+    if "WordPiece" in steps:
+        return lambda token: (
+            token.removeprefix(_INSIDE) if token.startswith(_INSIDE) else f" {token}"
+        ).encode()
+    if steps & {"Metaspace", "ByteFallback", "Prepend"}:
+        return lambda token: token.replace(BLANK, " ").encode()
+    raise UnsupportedModelError(
+        f"{path}: has a tokenizer with the steps {', '.join(sorted(steps)) or 'none'}; supported: "
+        "ByteLevel, Metaspace, ByteFallback, WordPiece; convert the model to GGUF"
+    )
+
+
+def _parts(value: object) -> Iterator[dict[str, Any]]:
+    """Give every object in a nested value."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield part
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
