@@ -18,7 +18,7 @@ from .rendered_prompt import RenderedPrompt
 from .template_budget import TemplateBudget, TemplateLimitError
 from .template_environment import RaisedByTemplateError, TemplateEnvironment
 
-_LONGEST_SOURCE = 1 << 20
+_LONGEST_SOURCE = 1 << 16  # four times the longest known; compiling it takes a second at most
 _LONGEST_REASON = 1_000
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _OURS = frozenset({"messages", "add_generation_prompt", "bos_token", "eos_token"})
@@ -57,7 +57,7 @@ class ChatTemplate:
             at_fault: the error for a template that cannot be used, by where it comes from.
 
         Raises:
-            WorkerError: of the class ``at_fault``: no Jinja, or larger than a mebibyte.
+            WorkerError: of the class ``at_fault``: no Jinja, or more than 65,536 characters.
             EngineConfigError: kwargs holds a variable that is not the user's to set.
         """
         taken = _OURS.intersection(kwargs or {})

@@ -56,7 +56,11 @@ def filter_cost(budget: TemplateBudget, name: str, value: object, options: Seque
     if name == "replace" and len(options) > 1:
         return cost + _replaced(value, options[0], options[1])
     if name in {"indent", "join", "tojson"}:
-        return cost * (1 + _widths(options) + sum(map(flat_size, options)))
+        return cost * (1 + _widths(options) + _letters(options))
+    if name in {"urlize", "wordwrap"}:
+        return cost * (_SLOWNESS + _letters(options)) + _widths(options)
+    if name == "round":
+        return cost + _widths(options) ** 2  # it computes 10 ** precision
     if name == "sum":
         return cost * (1 + sum(map(flat_size, options)) + flat_size(value))
     return (cost + _widths(options)) * (_SLOWNESS if name in _SLOW_FILTERS else 1)
@@ -121,6 +125,12 @@ def _replaced(text: object, old: object, new: object) -> int:
     if isinstance(text, str) and isinstance(old, str) and isinstance(new, str):
         return text.count(old) * len(new)
     return 0
+
+
+def _letters(options: Sequence[object]) -> int:
+    """Count the characters that options may put at every place; ``separators`` are a pair."""
+    nested = [each for option in options if isinstance(option, list | tuple) for each in option]
+    return sum(map(flat_size, [*options, *nested]))
 
 
 def _widths(values: Sequence[Any]) -> int:

@@ -16,6 +16,7 @@ STEP_COST = 20
 _ITEM_COST = 5
 _BASE = 5_000_000
 _PER_CHARACTER = 64
+_MOST_BITS = 60
 
 
 class QuietNamespace(Namespace):
@@ -74,6 +75,20 @@ class TemplateBudget:
             ):
                 waiting += value
         return total
+
+
+def checked_number(value: Any) -> Any:  # noqa: ANN401 - values of a template
+    """Give the value back, unless it is an integer of more than 60 bits.
+
+    Longer ones take long to compute with, and many that are multiples of 2 ** 61 - 1 have one hash:
+    a set of them would take quadratic time.
+
+    Raises:
+        TemplateLimitError: it is one.
+    """
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise TemplateLimitError(f"stopped at an integer of {value.bit_length()} bits; at most 60")
+    return value
 
 
 def flat_size(value: Any) -> int:  # noqa: ANN401 - values of a template

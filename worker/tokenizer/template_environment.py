@@ -13,13 +13,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from . import operation_cost
 from .generation_tag import GenerationTag
-from .template_budget import STEP_COST, QuietNamespace, TemplateBudget, flat_size
+from .template_budget import STEP_COST, QuietNamespace, TemplateBudget, checked_number, flat_size
 from .template_meter import TemplateMeter
 
 # Left out: what is random, and methods that make much out of little.
 _RANDOM_FILTER = "random"
 _RANDOM_GLOBAL = "lipsum"
-_REFUSED_METHODS = frozenset({"encode", "expandtabs", "maketrans", "translate"})
+_REFUSED_METHODS = frozenset(
+    {"encode", "expandtabs", "from_bytes", "maketrans", "to_bytes", "translate"}
+)
 _DATA = (str, int, float, list, tuple, dict, KeysView, ValuesView, ItemsView, type(None))
 _PASSED_BY_JINJA = (Context, Environment, nodes.EvalContext)
 
@@ -100,7 +102,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ANN401 - Jinja's
         """Refuse what the immutable sandbox refuses, and methods that make much out of little."""
-        if attr in _REFUSED_METHODS and isinstance(obj, str | bytes):
+        if attr in _REFUSED_METHODS and isinstance(obj, str | int):
             return False
         return super().is_safe_attribute(obj, attr, value)
 
@@ -121,7 +123,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.budget.spend(
             STEP_COST + operation_cost.operator_cost(self.budget, operator, left, right)
         )
-        return super().call_binop(context, operator, left, right)
+        return checked_number(super().call_binop(context, operator, left, right))
 
     def call(
         __self,  # noqa: N805 - the template's keyword arguments may be named self
@@ -137,7 +139,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         given = [value for key, value in kwargs.items() if not key.startswith("_")]
         cost = operation_cost.call_cost(__self.budget, __obj, [*args, *given])
         __self.budget.spend(STEP_COST + cost)
-        result = super().call(__context, __obj, *args, **kwargs)
+        result = checked_number(super().call(__context, __obj, *args, **kwargs))
         __self.budget.spend(flat_size(result))
         return result
 
@@ -147,7 +149,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             value, *options = _given(args, kwargs)
             cost = operation_cost.filter_cost(self.budget, name, value, options)
             self.budget.spend(STEP_COST + cost)
-            result = function(*args, **kwargs)
+            result = checked_number(function(*args, **kwargs))
             self.budget.spend(flat_size(result))
             return result
 

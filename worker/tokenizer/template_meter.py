@@ -3,7 +3,7 @@
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
-from .template_budget import STEP_COST
+from .template_budget import STEP_COST, checked_number
 
 
 class TemplateMeter(NodeTransformer):
@@ -32,6 +32,11 @@ class TemplateMeter(NodeTransformer):
         """Charge each use of the block for the literal text in it."""
         self.generic_visit(node)
         _charge_body(node, node.body)
+        return node
+
+    def visit_Const(self, node: nodes.Const) -> nodes.Const:  # noqa: N802 - Jinja's interface
+        """Refuse long numbers."""
+        checked_number(node.value)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Call:  # noqa: N802 - Jinja's interface

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from worker.errors import RowError
+from worker.errors import ModelError, RowError
 
 from .test_chat_template import render
 
@@ -20,6 +20,8 @@ def grow(start, step, use=""):
     return GROW.replace("START", start).replace("STEP", step) + use
 
 
+# range(0, 100000 * prime, prime) without long numbers in the source
+COLLIDING = "{% set prime = 2 ** 61 - 1 %}{% set NUMBERS = range(0, 99999 * prime, prime) %}"
 HOSTILE = {
     "loops in loops": LOOP + INNER + END + END,
     "loop conditions": LOOP + "{% for j in range(100000) if false %}" + END + END,
@@ -87,6 +89,18 @@ HOSTILE = {
     "unique": LOOP + "{{ range(100000) | unique | list | length }}" + END,
     "sorted": LOOP + "{{ range(100000) | sort(reverse=true) | first }}" + END,
     "wrapped": "{% set a = 'a b ' * 100000 %}" + LOOP + "{{ a | wordwrap(1) }}" + END,
+    "wrapped with a long text": "{{ ('a ' * 50000) | wordwrap(1, wrapstring='x' * 20000) }}",
+    "links with a long target": "{{ ('http://a.com ' * 10000) | urlize(target='x' * 20000) }}",
+    "long separators": "{{ (range(50000) | list) | tojson(separators=('x' * 50000, 'y')) }}",
+    "long bytes": "{{ (1).to_bytes(900000000, 'big') | length }}",
+    "long bytes by a filter": "{{ ([1] | map(attribute='to_bytes') | first)(900000000, 'big') }}",
+    "rounded": "{{ 1 | round(4000000, 'ceil') }}",
+    "numbers of one hash": COLLIDING + "{{ NUMBERS | unique | list }}",
+    "keys of one hash": COLLIDING + "{{ {}.fromkeys(NUMBERS) }}",
+    "pairs of one hash": COLLIDING + "{{ dict(NUMBERS | batch(2) | list) }}",
+    "sums of one hash": "{% set ns = namespace(x=0) %}{% for i in range(99) %}"
+    "{% set ns.x = [ns.x, 1152921504606846975] | sum %}{% endfor %}",
+    "read numbers": "{{ '99999999999999999999' | int }}",
     "without tags": "{% set a = '<' * 100000 %}" + LOOP + "{{ a | striptags }}" + END,
     "range": "{% for i in range(10**9) %}x" + END,
 }
@@ -124,3 +138,69 @@ def test_long_conversations_have_a_budget_to_match():
     )
     messages = [{"role": "user", "content": "ab" * 1000}] * 1000
     assert len(render(source, messages).text) > 2_000_000
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ " + "(" * 30_000 + "1" + ")" * 30_000 + " }}",
+        "{% if 1 %}" * 3_000 + "{% endif %}" * 3_000,
+        "{{ " + "1+" * 30_000 + "1 }}",
+        "{{ a" + ".b" * 30_000 + " }}",
+        "{{ a" + "|e" * 30_000 + " }}",
+        "{% for i in [1] %}" * 100 + "{% endfor %}" * 100,
+        "{{ 99999999999999999999 }}",
+        "{{ {" + ",".join(f"{i * (2**61 - 1)}:0" for i in range(2000)) + "} }}",
+    ],
+)
+def test_sources_that_no_compiler_takes(source):
+    """Nesting without end and long numbers are refused as no template, without a crash."""
+    with pytest.raises(ModelError, match="does not compile"):
+        render(source)
+
+
+def test_dense_sources_compile_in_bounded_memory():
+    """The longest source that is taken may be nothing but tags."""
+    before = peak_memory()
+    assert "" == render("{{ x }}" * ((1 << 16) // 7)).text
+    assert peak_memory() - before < 200 * 2**20
+
+
+UNSAFE = [
+    "{{ '' | attr('__class__') }}",
+    "{{ [''] | map(attribute='__class__') | list }}",
+    "{{ [''] | sort(attribute='__class__') }}",
+    "{{ [''] | groupby('__class__') }}",
+    "{{ '{0.__class__}'.format('') }}",
+    "{{ '{0[__class__]}'.format({}) }}",
+    "{{ '{a.__class__}'.format_map({'a': 1}) }}",
+    "{{ raise_exception.__globals__ }}",
+    "{{ strftime_now.__self__ }}",
+    "{{ cycler.__init__.__globals__ }}",
+    "{{ self._TemplateReference__context }}",
+    "{% macro f() %}{% endmacro %}{{ f._func }}",
+    "{{ (messages | map('upper')).gi_frame }}",
+    "{% for i in [1] %}{{ loop._iterator }}{% endfor %}",
+    "{{ (messages | attr('append'))(1) }}",
+    "{{ (messages | map(attribute='update') | first)({'content': 'x'}) }}",
+    "{{ messages.pop() }}",
+]
+
+
+@pytest.mark.parametrize("source", UNSAFE)
+def test_attributes_out_of_reach(source):
+    """Neither Python's insides nor the conversation can be reached, by no filter or format."""
+    chat = [{"role": "user", "content": "a"}]
+    with pytest.raises(RowError, match="unsafe access"):
+        render(source, chat)
+    assert [{"role": "user", "content": "a"}] == chat
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["{% include '/etc/passwd' %}", "{% import 'os' as os %}x", "{% extends 'x' %}"],
+)
+def test_no_files(source):
+    """There is nothing to load from."""
+    with pytest.raises(RowError, match="no loader"):
+        render(source)
