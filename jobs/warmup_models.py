@@ -38,9 +38,10 @@ class _Family:
         positions: whether an embedding of positions is learned.
         experts: of a mixture; 0 for none.
         sinks: whether attention has them, and experts have biases.
+        recurrent: whether there is another layer, a gated delta net, and attention is gated.
     """
 
-    keys: Mapping[str, int | float] = field(default_factory=dict)
+    keys: Mapping[str, int | float | list[bool]] = field(default_factory=dict)
     norms: Sequence[str] = _BEFORE
     norm_of_heads: Callable[[int, int], tuple[int, ...]] | None = None
     is_centred: bool = False
@@ -51,12 +52,28 @@ class _Family:
     positions: bool = False
     experts: int = 0
     sinks: bool = False
+    recurrent: bool = False
 
 
 _EXPERT_KEYS = {
     "expert_count": 2,
     "expert_used_count": 1,
     "expert_feed_forward_length": _COLUMNS,
+}
+_DELTA_HEADS, _DELTA_DIM = 4, 64
+_CHANNELS = (2 + _DELTA_HEADS) * _DELTA_DIM
+_DELTA_FLOATS = {
+    "ssm_a": (_DELTA_HEADS,),
+    "ssm_dt.bias": (_DELTA_HEADS,),
+    "ssm_norm.weight": (_DELTA_DIM,),
+    "ssm_conv1d.weight": (_CHANNELS, 4),
+}
+_DELTA_MATRICES = {
+    "attn_qkv": (_CHANNELS, _COLUMNS),
+    "attn_gate": (_DELTA_HEADS * _DELTA_DIM, _COLUMNS),
+    "ssm_beta": (_DELTA_HEADS, _COLUMNS),
+    "ssm_alpha": (_DELTA_HEADS, _COLUMNS),
+    "ssm_out": (_COLUMNS, _DELTA_HEADS * _DELTA_DIM),
 }
 _UNGATED = {"ffn_up": 1, "ffn_down": 1}
 _FAMILIES: Mapping[str, _Family] = {
@@ -80,6 +97,19 @@ _FAMILIES: Mapping[str, _Family] = {
     "phi3": _Family(matrices={"ffn_up": 2, "ffn_down": 1}, qkv="one"),
     "qwen2": _Family(),
     "qwen3": _Family(norm_of_heads=lambda _, width: (width,)),
+    "qwen35": _Family(
+        keys={
+            "attention.recurrent_layers": [False, True],
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": _DELTA_DIM,
+            "ssm.group_count": 1,
+            "ssm.time_step_rank": _DELTA_HEADS,
+            "ssm.inner_size": _DELTA_HEADS * _DELTA_DIM,
+        },
+        norms=("attn_norm", "post_attention_norm"),
+        norm_of_heads=lambda _, width: (width,),
+        recurrent=True,
+    ),
     "qwen3moe": _Family(
         keys=_EXPERT_KEYS,
         norm_of_heads=lambda _, width: (width,),
@@ -94,7 +124,7 @@ _FAMILIES: Mapping[str, _Family] = {
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A model of one layer.
+    """A model of one layer, or of one of each kind.
 
     Attributes:
         architecture: its name in the file.
@@ -132,6 +162,9 @@ class _Model:
             found["blk.0.attn_sinks.weight"] = (self.heads,)
             names = [f"blk.0.ffn_{part}_exps.bias" for part in ("gate", "up", "down")]
             found |= dict.fromkeys(names, (family.experts, _COLUMNS))
+        if family.recurrent:
+            found |= {f"blk.1.{norm}.weight": (_COLUMNS,) for norm in family.norms}
+            found |= {f"blk.1.{name}": shape for name, shape in _DELTA_FLOATS.items()}
         if family.positions:
             found["position_embd.weight"] = (_CONTEXT, _COLUMNS)
         return found
@@ -140,7 +173,8 @@ class _Model:
     def matrices(self) -> Mapping[str, tuple[int, ...]]:
         """Name and shape of each matrix, or of the matrices of all experts."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        qkv = {"attn_q": queries, "attn_k": keys, "attn_v": keys}
+        gates = queries if self.family.recurrent else 0
+        qkv = {"attn_q": queries + gates, "attn_k": keys, "attn_v": keys}
         if self.family.qkv == "one":
             qkv = {"attn_qkv": sum(qkv.values())}
         ffn = {name: rows * _COLUMNS for name, rows in self.family.matrices.items()}
@@ -151,8 +185,12 @@ class _Model:
         if self.family.experts:
             names = [f"ffn_{part}_exps" for part in ("gate", "up", "down")]
             layer |= dict.fromkeys(names, (self.family.experts, _COLUMNS, _COLUMNS))
+        found = {f"blk.0.{name}": shape for name, shape in layer.items()}
+        if self.family.recurrent:
+            other = {name: (rows, _COLUMNS) for name, rows in ffn.items()} | _DELTA_MATRICES
+            found |= {f"blk.1.{name}": shape for name, shape in other.items()}
         tokens = dict.fromkeys(("token_embd", "output"), (len(_TOKENS), _COLUMNS))
-        return {**tokens, **{f"blk.0.{name}": shape for name, shape in layer.items()}}
+        return {**tokens, **found}
 
 
 def write_warmup_models(folder: Path) -> Iterator[Path]:
@@ -187,7 +225,7 @@ def _write(path: Path, model: _Model) -> None:
 
 
 def _add_keys(writer: GGUFWriter, model: _Model) -> None:
-    writer.add_block_count(1)
+    writer.add_block_count(2 if model.family.recurrent else 1)
     writer.add_context_length(_CONTEXT)
     writer.add_embedding_length(_COLUMNS)
     writer.add_feed_forward_length(_COLUMNS)
@@ -200,7 +238,9 @@ def _add_keys(writer: GGUFWriter, model: _Model) -> None:
     else:
         writer.add_layer_norm_rms_eps(1e-5)
     for key, value in model.family.keys.items():
-        if isinstance(value, int):
+        if isinstance(value, list):
+            writer.add_array(f"{model.architecture}.{key}", value)
+        elif isinstance(value, int):
             writer.add_uint32(f"{model.architecture}.{key}", value)
         else:
             writer.add_float32(f"{model.architecture}.{key}", value)

@@ -11,6 +11,7 @@ from .ids import FREED, BlockId
 from .kv_cache import KVCache, KVDtype
 from .layer_group import LayerGroup
 from .pool import KVPool, PoolCapacity, PoolUsage
+from .recurrent_state import StateCache, StateShape
 from .sizing import PoolLimits
 
 __all__ = [
@@ -29,4 +30,6 @@ __all__ = [
     "PoolLimits",
     "PoolSizeError",
     "PoolUsage",
+    "StateCache",
+    "StateShape",
 ]

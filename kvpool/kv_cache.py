@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from .ids import BlockId
 from .layer_group import LayerGroup
+from .recurrent_state import StateCache
 
 KVDtype = Literal["float32", "float16"]
 """Type of the numbers in the K/V arrays."""
@@ -30,6 +31,7 @@ class KVCache:
         dtype: of the arrays.
         keys: per group ``[layers in group, blocks, kv_heads, head_dim, block_size]``.
         values: per group ``[layers in group, blocks, kv_heads, block_size, head_dim]``.
+        states: of the layers that have a recurrent state instead; None where there are none.
     """
 
     groups: tuple[LayerGroup, ...]
@@ -37,6 +39,7 @@ class KVCache:
     dtype: KVDtype
     keys: tuple[NDArray[Any], ...]
     values: tuple[NDArray[Any], ...]
+    states: StateCache | None
 
     def __init__(
         self,
@@ -44,11 +47,13 @@ class KVCache:
         num_blocks: Sequence[int],
         block_size: int,
         dtype: KVDtype = "float32",
+        states: StateCache | None = None,
     ) -> None:
         assert len(groups) == len(num_blocks), (groups, num_blocks)
         self.groups = tuple(groups)
         self.block_size = block_size
         self.dtype = dtype
+        self.states = states
         starts = [
             (len(group.layers), count, group.num_kv_heads)
             for group, count in zip(groups, num_blocks, strict=True)

@@ -83,6 +83,7 @@ class KVPool:
         block_size: tokens a block.
         max_sequence_tokens: most tokens a sequence can have, alone in the pool.
         prefix_caching: whether full blocks are shared and kept.
+        num_states: recurrent states there are; 0 where layers have none.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class KVPool:
         *,
         copy_block: CopyBlock | None = None,
         prefix_caching: bool = True,
+        num_states: int = 0,
     ) -> None:
         """Make a pool in which all blocks are free.
 
@@ -103,7 +105,10 @@ class KVPool:
             copy_block: copies K/V when a shared block is to be written; None where there are no
                 arrays, as in tests of the bookkeeping.
             prefix_caching: whether `publish` lets blocks be found.
+            num_states: recurrent states, one for each sequence that holds blocks; 0 for none. A
+                state cannot be shared: it is what it is after its sequence's last token.
         """
+        assert not (num_states and prefix_caching), "a state cannot start with a prefix"
         self.groups = tuple(groups)
         self.num_blocks = tuple(num_blocks)
         self.block_size = limits.block_size
@@ -112,6 +117,8 @@ class KVPool:
             for group, count in zip(groups, num_blocks, strict=True)
         )
         self.prefix_caching = prefix_caching
+        self.num_states = num_states
+        self._free_states = list(range(num_states))
         self._copy_block = copy_block
         self._limits = limits
         self._pools = tuple(BlockPool(count) for count in num_blocks)
@@ -184,7 +191,8 @@ class KVPool:
     def allocate(self, tables: BlockTables, start: int, end: int) -> bool:
         """Make room to write the tokens from ``start`` up to ``end``; False changes nothing.
 
-        Blocks that are missing are added, and a block that others see is replaced by a copy.
+        Blocks that are missing are added, and a block that others see is replaced by a copy. A
+        sequence that has no recurrent state yet gets a slot for one.
         """
         first = start // self.block_size
         takes = [
@@ -198,6 +206,9 @@ class KVPool:
                 self._copy_on_write(group, tables[group], first)
             if missing:
                 tables[group].append(self._pools[group].take(missing))
+        if self.num_states and tables.state is None:
+            assert self._free_states, f"more than {self.num_states} sequences hold blocks"
+            tables.state = self._free_states.pop()
         return True
 
     def publish(self, tables: BlockTables, token_ids: Sequence[int], num_tokens: int) -> None:
@@ -222,8 +233,11 @@ class KVPool:
         """Tables of a sequence that shares the parent's first ``num_tokens`` computed tokens.
 
         Whoever first writes into a block that both have gets a copy (``allocate``). None where the
-        parent's window has moved on past what the fork's next token attends to.
+        parent's window has moved on past what the fork's next token attends to, or its recurrent
+        state past the token before that.
         """
+        if self.num_states:
+            return None
         columns = -(-num_tokens // self.block_size)
         firsts = [self._first_column(group, num_tokens) for group in self.groups]
         if any(t.first_held > first for t, first in zip(parent, firsts, strict=True)):
@@ -253,6 +267,9 @@ class KVPool:
             for block in reversed(table.clear()):
                 pool.release(block)
         tables.num_published = 0
+        if tables.state is not None:
+            self._free_states.append(tables.state)
+            tables.state = None
 
     def ahead(self, tables: BlockTables, start: int, end: int) -> tuple[int, ...]:
         """Blocks of each group that a sequence takes to write the tokens from ``start`` to ``end``.
@@ -311,6 +328,9 @@ class KVPool:
 
     def check_invariants(self, live: Iterable[BlockTables]) -> None:
         """Every held block is held by the live tables and by nothing else; for tests."""
+        live = list(live)
+        states = [tables.state for tables in live if tables.state is not None]
+        assert sorted(self._free_states + states) == list(range(self.num_states)), "a lost state"
         tables_by_group = list(zip(*live, strict=True)) or [() for _ in self._pools]
         for pool, tables in zip(self._pools, tables_by_group, strict=True):
             pool.check_invariants()

@@ -58,7 +58,7 @@ class Engine:
         self.numerics = f"{model.numerics}; {config.kv_cache_dtype} keys and values"
         self.stages, self._team = loaded.stages, loaded.team
         self.max_model_len = _max_model_len(config, model)
-        self._pool, self.kv = build_kv(model.layer_groups, config, self.max_model_len)
+        self._pool, self.kv = build_kv(model, config, self.max_model_len)
         limits = {
             "max_num_seqs": config.max_num_seqs,
             "max_num_batched_tokens": config.max_num_batched_tokens,

@@ -1,11 +1,12 @@
 """The KV pool of an engine: its size from the settings, checked, then reserved."""
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from kvpool import KVCache, KVPool, LayerGroup, PoolLimits
+from kvpool import KVCache, KVPool, LayerGroup, PoolLimits, StateCache, StateShape
 from kvpool.sizing import (
     blocks_from_bytes,
     blocks_from_share,
@@ -15,18 +16,20 @@ from kvpool.sizing import (
     pool_bytes,
     useful_blocks,
 )
+from worker.models.model import Model
 
 from .config import EngineConfig
 
+_log = logging.getLogger(__name__)
 
-def build_kv(
-    groups: Sequence[LayerGroup], config: EngineConfig, max_model_len: int
-) -> tuple[KVPool, KVCache]:
-    """The pool's bookkeeping and its arrays.
+
+def build_kv(model: Model, config: EngineConfig, max_model_len: int) -> tuple[KVPool, KVCache]:
+    """The pool's bookkeeping and its arrays; a recurrent state for each of `max_num_seqs`.
 
     Raises:
         PoolSizeError: the pool cannot hold one block, or the machine cannot hold the pool.
     """
+    groups = model.layer_groups
     dtype = config.kv_cache_dtype
     limits = PoolLimits(
         block_size=config.block_size,
@@ -36,17 +39,38 @@ def build_kv(
         itemsize=np.dtype(dtype).itemsize,
     )
     num_blocks = _num_blocks(groups, config, limits)
+    states = _states(model.state_shape, config)
     if config.kv_pool_share is None:  # a share is one of what is free
         _check_memory(groups, num_blocks, config, limits)
-    cache = KVCache(groups, num_blocks, config.block_size, dtype)
+    cache = KVCache(groups, num_blocks, config.block_size, dtype, states)
     pool = KVPool(
         groups,
         num_blocks,
         limits,
         copy_block=cache.copy_block,
-        prefix_caching=config.prefix_caching,
+        prefix_caching=config.prefix_caching and states is None,
+        num_states=0 if states is None else states.slots,
     )
     return pool, cache
+
+
+def _states(shape: StateShape | None, config: EngineConfig) -> StateCache | None:
+    """Recurrent states for a model that has them.
+
+    Raises:
+        PoolSizeError: the machine cannot hold so many.
+    """
+    if shape is None:
+        return None
+    if config.prefix_caching:
+        _log.warning(
+            "prefix caching is off: this model's recurrent layers keep a state of %s bytes for "
+            "each row, which cannot be shared",
+            f"{shape.n_bytes:,}",
+        )
+    needed = config.max_num_seqs * shape.n_bytes
+    check_memory(needed, "max_num_seqs", lambda available: available // shape.n_bytes)
+    return StateCache(shape, config.max_num_seqs)
 
 
 def _num_blocks(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence as Chunks
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvpool import FREED, BlockTables, KVCache
 from worker.kernels.batch_arrays import fill_slots
@@ -58,7 +59,13 @@ class ModelRunner:
             keep_logits=np.array([params.needs_logits for _, params in sampling], np.bool_),
             slots=tuple(slots[:T] for slots in self._slots),
             block_tables=tuple(tables[:S] for tables in self._tables),
+            state_slots=self._state_slots(chunks),
         )
+
+    def _state_slots(self, chunks: Chunks[ScheduledChunk]) -> NDArray[np.int32] | None:
+        if self._kv.states is None:
+            return None
+        return np.array([chunk.sequence.tables.state for chunk in chunks], np.int32)
 
     def _fill_tokens(self, chunks: Chunks[ScheduledChunk]) -> int:
         """Token ids, positions and borders of all chunks; how many tokens there are."""

@@ -54,7 +54,7 @@ class TokenLogits:
                 "kv_pool_tokens": max_tokens,
             }
         )
-        self._pool, self._kv = build_kv(self._model.layer_groups, one_sequence, max_tokens)
+        self._pool, self._kv = build_kv(self._model, one_sequence, max_tokens)
 
     def of(
         self, token_ids: Sequence[int], first: int = 0
@@ -101,4 +101,5 @@ class TokenLogits:
             keep_logits=np.ones(len(rows), np.bool_),
             slots=tuple(block * self._kv.block_size + offsets for block in blocks),
             block_tables=tuple(table.blocks[None] for table in tables),
+            state_slots=None if tables.state is None else np.array([tables.state], np.int32),
         )

@@ -18,7 +18,7 @@ def normalize_row(
     Shapes: x, weight and out [width]; out may be x. A vector whose squares overflow becomes NaN.
     """
     width = x.size
-    mean = _sum_of_squares(x, 0, width) / np.float32(width)
+    mean = sum_of_squares(x, 0, width) / np.float32(width)
     # Squares that overflow would make zeros of the vector, and text of the zeros.
     root = np.sqrt(mean + eps) if mean < np.inf else np.float32(np.nan)
     scale = splat8(np.float32(1.0) / root)
@@ -32,7 +32,7 @@ def normalize_row(
 
 
 @kernel
-def _sum_of_squares(x: NDArray[np.float32], start: int, width: int) -> Any:
+def sum_of_squares(x: NDArray[np.float32], start: int, width: int) -> Any:
     """Sum of x[start : start + width] squared, in sixteen partial sums folded by one tree."""
     a = b = splat8(np.float32(0.0))
     pairs = width // 16 * 16

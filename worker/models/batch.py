@@ -41,6 +41,8 @@ class Batch:
         block_tables: per layer group int32 [S, max_blocks]: column j names the pool block that
             holds positions j * block_size to (j + 1) * block_size; -1 where none is held, which is
             right only behind the group's window or after the sequence's end.
+        state_slots: int32 [S]: of each sequence's recurrent state, no two the same; None where the
+            model's layers have none.
     """
 
     token_ids: NDArray[np.int32]
@@ -50,6 +52,7 @@ class Batch:
     keep_logits: NDArray[np.bool_]
     slots: Sequence[NDArray[np.int64]]
     block_tables: Sequence[NDArray[np.int32]]
+    state_slots: NDArray[np.int32] | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -61,13 +64,16 @@ class Batch:
         """S."""
         return len(self.query_start) - 1
 
-    def check(self, vocab_size: int, num_positions: int, num_slots: Sequence[int]) -> None:
+    def check(
+        self, vocab_size: int, num_positions: int, num_slots: Sequence[int], num_states: int = 0
+    ) -> None:
         """Assert that kernels, which check nothing, stay within their arrays.
 
         Args:
             vocab_size: rows of the embedding.
             num_positions: rows of the rotary tables.
             num_slots: per layer group, slots of the pool.
+            num_states: slots of recurrent states; 0 where the model's layers have none.
         """
         tokens, sequences = self.num_tokens, self.num_sequences
         assert tokens > 0, "a batch without tokens"
@@ -92,3 +98,14 @@ class Batch:
             assert slots_fault(slots, count) == NO_FAULT, _FAULTS[SLOTS]
             assert table.dtype == np.int32, table.dtype
             assert len(table) == sequences, (table.shape, sequences)
+        self._check_states(num_states)
+
+    def _check_states(self, num_states: int) -> None:
+        states = self.state_slots
+        assert (states is None) == (num_states == 0), (states, num_states)
+        if states is not None:
+            assert states.dtype == np.int32, states.dtype
+            assert states.shape == (self.num_sequences,), (states.shape, self.num_sequences)
+            slots = set(states.tolist())
+            assert len(slots) == self.num_sequences, f"a state of two sequences: {states}"
+            assert slots <= set(range(num_states)), (states, num_states)

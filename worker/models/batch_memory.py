@@ -16,7 +16,8 @@ from .batch import Batch
 TOKENS, TOKENS_AN_ITEM, TOKEN_ITEMS = 0, 1, 2
 LOGIT_ROWS, LOGITS_AN_ITEM, LOGIT_ITEMS = 3, 4, 5
 PAIRS, PAIRS_AN_ITEM, PAIR_ITEMS, ACTIVE_EXPERTS = 6, 7, 8, 9
-FIRST_GROUP, GROUP_WORDS = 10, 2
+SEQUENCES = 10
+FIRST_GROUP, GROUP_WORDS = 11, 2
 _ATTENTION_ITEMS, _TABLE_STRIDE = 0, 1
 
 _ITEMS_A_THREAD = 4  # of rows, where there are enough
@@ -84,6 +85,8 @@ class BatchMemory:
         capacity: what there is room for.
         token_ids: int32 [tokens].
         positions: int32 [tokens].
+        query_start: int32 [sequences + 1].
+        state_slots: int32 [sequences].
         logit_rows: int32 [R].
         keep_logits: bool [R].
         slots: per layer group int64 [tokens].
@@ -100,6 +103,8 @@ class BatchMemory:
         c = capacity
         self.token_ids = np.empty(c.tokens, np.int32)
         self.positions = np.empty(c.tokens, np.int32)
+        self.query_start = np.empty(c.sequences + 1, np.int32)
+        self.state_slots = np.empty(c.sequences, np.int32)
         self.logit_rows = np.empty(c.logit_rows, np.int32)
         self.keep_logits = np.empty(c.logit_rows, np.bool_)
         self.slots = [np.empty(c.tokens, np.int64) for _ in groups]
@@ -112,9 +117,13 @@ class BatchMemory:
         tokens, rows = batch.num_tokens, len(batch.logit_rows)
         self.token_ids[:tokens] = batch.token_ids
         self.positions[:tokens] = batch.positions
+        self.query_start[: batch.num_sequences + 1] = batch.query_start
+        if batch.state_slots is not None:
+            self.state_slots[: batch.num_sequences] = batch.state_slots
         self.logit_rows[:rows] = batch.logit_rows
         self.keep_logits[:rows] = batch.keep_logits
         header[TOKENS], header[LOGIT_ROWS] = tokens, rows
+        header[SEQUENCES] = batch.num_sequences
         header[TOKENS_AN_ITEM], header[TOKEN_ITEMS] = _shares(tokens, threads)
         header[LOGITS_AN_ITEM], header[LOGIT_ITEMS] = _shares(rows, threads)
         header[PAIRS] = tokens * self._experts_a_token

@@ -45,6 +45,37 @@ class ExpertsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaConfig:
+    """Recurrent layers by the gated delta rule, in the place of attention.
+
+    Attributes:
+        layers: whether each layer of the model is one.
+        kernel_size: tokens that the convolution before it sees.
+        key_heads: heads of queries and of keys.
+        value_heads: heads of values, each with a memory; a multiple of key_heads.
+        key_dim: values of a query or key head.
+        value_dim: values of a value head.
+    """
+
+    layers: tuple[bool, ...]
+    kernel_size: int
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def values(self) -> int:
+        """Values of all value heads."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Queries, keys and values of a token."""
+        return 2 * self.key_heads * self.key_dim + self.values
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Hyperparameters shared by all architectures.
 
@@ -72,6 +103,7 @@ class ModelConfig:
         logit_scale: factor on logits.
         tied_embeddings: whether the output head is the embedding.
         experts: of the feed-forward layers; None where they are dense.
+        delta: of the recurrent layers; None where there are none.
     """
 
     architecture: str
@@ -97,6 +129,11 @@ class ModelConfig:
     logit_scale: float
     tied_embeddings: bool
     experts: ExpertsConfig | None = None
+    delta: DeltaConfig | None = None
+
+    def is_recurrent(self, layer: int) -> bool:
+        """Whether a layer has a recurrent state in the place of keys and values."""
+        return self.delta is not None and self.delta.layers[layer]
 
     @property
     def sliding_window(self) -> int | None:

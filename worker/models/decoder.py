@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kvpool import KVCache, LayerGroup
+from kvpool import KVCache, LayerGroup, StateShape
 from worker.dequant_cache import DequantCache
 
 from .batch import Batch
@@ -42,6 +42,7 @@ class Decoder:
     config: ModelConfig
     layer_groups: tuple[LayerGroup, ...]
     projections: Projections
+    state_shape: StateShape | None
     numerics: str
     dequant_cache: DequantCache
 
@@ -67,6 +68,7 @@ class Decoder:
         """
         self.config = loader.config
         self.layer_groups = layer_groups(loader.config)
+        self.state_shape = state_shape(loader.config)
         self._embedding, self._positions = loader.embedding(), positions
         self._blocks = [make_block(layer) for layer in range(loader.config.num_layers)]
         self._head = loader.head()
@@ -84,7 +86,8 @@ class Decoder:
         A row with numbers that are not finite is the sampler's to refuse, not NumPy's to warn of.
         """
         slots = [keys.shape[1] * kv.block_size for keys in kv.keys]
-        batch.check(self.config.vocab_size, self.config.context_length, slots)
+        states = 0 if kv.states is None else kv.states.slots
+        batch.check(self.config.vocab_size, self.config.context_length, slots, states)
         recording = self._recording_for(batch, kv)
         step = recording.step
         step.memory.load(batch, step.program.header, self._team.threads)
@@ -138,14 +141,30 @@ class _Recording:
 
 def layer_groups(config: ModelConfig) -> tuple[LayerGroup, ...]:
     """Layers that see the same positions share block tables: full attention first, then windows."""
-    windows = sorted(set(config.windows), key=lambda window: (window is not None, window or 0))
+    has_keys = [i for i in range(config.num_layers) if not config.is_recurrent(i)]
+    windows = {config.windows[i] for i in has_keys}
     return tuple(
         LayerGroup(
             name="full" if window is None else f"window-{window}",
-            layers=tuple(i for i, w in enumerate(config.windows) if w == window),
+            layers=tuple(i for i in has_keys if config.windows[i] == window),
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             window=window,
         )
-        for window in windows
+        for window in sorted(windows, key=lambda window: (window is not None, window or 0))
+    )
+
+
+def state_shape(config: ModelConfig) -> StateShape | None:
+    """The recurrent state of the layers that have one."""
+    delta = config.delta
+    if delta is None:
+        return None
+    return StateShape(
+        layers=tuple(i for i in range(config.num_layers) if config.is_recurrent(i)),
+        inputs=delta.kernel_size - 1,
+        channels=delta.channels,
+        heads=delta.value_heads,
+        key_dim=delta.key_dim,
+        value_dim=delta.value_dim,
     )

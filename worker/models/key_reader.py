@@ -152,6 +152,10 @@ class KeyReader:
         """A boolean, None when missing."""
         return self._metadata.boolean(self._reading(name), None)
 
+    def ignore(self, name: str) -> None:
+        """Take a key as read that says nothing about the computation here."""
+        self._reading(name)
+
     def _reading(self, name: str) -> str:
         """The full key of a name that is being read."""
         key = self.key(name)

@@ -15,7 +15,7 @@ from worker.kernels.attention_arguments import AttentionSinks
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
-from .config import ExpertsConfig, ModelConfig
+from .config import DeltaConfig, ExpertsConfig, ModelConfig
 from .embedding import Embedding
 from .linear import Linear, PlannedLinear
 from .norm import LayerNorm, Norm, RMSNorm
@@ -173,6 +173,51 @@ class Loader:
         """A score of each query head that has no value."""
         scores = self._weights.vector(f"blk.{layer}.attn_sinks.weight", self.config.num_heads)
         return AttentionSinks.of(scores, self.config.head_dim)
+
+    def gated_qkv(self, layer: int) -> Linear:
+        """Queries, keys, values, then a gate for each query head, in one projection.
+
+        In the file, the gate of a head follows its query.
+        """
+        c, prefix = self.config, f"blk.{layer}.attn"
+        heads, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        queries = self._weights.matrix([f"{prefix}_q.weight"], [2 * heads], c.hidden_size)
+        rest = [f"{prefix}_{part}.weight" for part in "kv"]
+        keys_values = self._weights.matrix(rest, [kv, kv], c.hidden_size)
+        runs = self._weights.cut(queries, c.head_dim)
+        sources = (*runs[::2], *keys_values.sources, *runs[1::2])
+        return self._planned(layer, WeightMatrix(sources, c.hidden_size), None)
+
+    def delta_inputs(self, layer: int) -> Linear:
+        """What a delta net computes from a token.
+
+        Queries, keys and values; the gate of the result; rate and decay of each value head.
+        """
+        prefix, heads = f"blk.{layer}", self.delta.value_heads
+        names = [f"{prefix}.{part}" for part in ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha")]
+        sizes = [self.delta.channels, self.delta.values, heads, heads]
+        return self.linear(layer, names, sizes, self.config.hidden_size, "no biases")
+
+    def delta_output(self, layer: int) -> Linear:
+        """Back from a delta net's value heads to a token's values."""
+        names, sizes = [f"blk.{layer}.ssm_out"], [self.config.hidden_size]
+        return self.linear(layer, names, sizes, self.delta.values, "no biases")
+
+    def convolution_kernel(self, layer: int) -> NDArray[np.float32]:
+        """Weights of a delta net's convolution: [kernel_size, channels], the oldest token first."""
+        name = f"blk.{layer}.ssm_conv1d.weight"
+        kernel = self._weights.vectors(name, self.delta.channels, self.delta.kernel_size)
+        return np.ascontiguousarray(kernel.T)
+
+    def vector(self, name: str, size: int) -> NDArray[np.float32]:
+        """A tensor of one dimension as float32 [size]."""
+        return self._weights.vector(name, size)
+
+    @property
+    def delta(self) -> DeltaConfig:
+        """Hyperparameters of the recurrent layers, for models that have some."""
+        assert self.config.delta is not None, "the model has no recurrent layers"
+        return self.config.delta
 
     def router(self, layer: int, biases: Biases = "no biases") -> Linear:
         """To a logit for each expert."""

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from kvpool import KVCache, LayerGroup
+from kvpool import KVCache, LayerGroup, StateShape
 from worker.dequant_cache import DequantCache
 
 from .batch import Batch
@@ -19,12 +19,14 @@ class Model(Protocol):
     Attributes:
         config: hyperparameters.
         layer_groups: layers that share block tables, in the order of a batch's slots and tables.
+        state_shape: recurrent state of a sequence; None where no layer has one.
         numerics: identity of the arithmetic; equal identities give equal bits.
         dequant_cache: the weights' cache, for its counters.
     """
 
     config: ModelConfig
     layer_groups: tuple[LayerGroup, ...]
+    state_shape: StateShape | None
     numerics: str
     dequant_cache: DequantCache
 

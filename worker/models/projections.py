@@ -235,9 +235,10 @@ def make_projections(weights: ProjectionWeights) -> Projections:
 
 
 def can_pack(gguf: ModelFile, matrix: WeightMatrix, source: TensorRows) -> bool:
-    """Whether there are tiles for the type, and each expert begins with a row block."""
+    """Whether there are tiles for the type, and the rows, or each expert's, begin a row block."""
     has_tiles = layout_of(gguf.tensors[source.name].qtype) is not None
-    return has_tiles and (matrix.experts is None or source.last % ROW_BLOCK == 0)
+    step = source.first if matrix.experts is None else source.last
+    return has_tiles and step % ROW_BLOCK == 0
 
 
 def unpacked(gguf: ModelFile, matrix: WeightMatrix) -> list[WeightMatrix]:

@@ -25,6 +25,7 @@ from .phi3 import load_phi3, phi3_config
 from .qwen2 import load_qwen2, qwen2_config
 from .qwen3 import load_qwen3, qwen3_config
 from .qwen3moe import load_qwen3moe, qwen3moe_config
+from .qwen35 import load_qwen35, qwen35_config
 from .smollm3 import load_smollm3, smollm3_config
 from .stablelm import load_stablelm, stablelm_config
 from .starcoder2 import load_starcoder2, starcoder2_config
@@ -55,6 +56,7 @@ SUPPORTED_ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         "phi3": Architecture(phi3_config, load_phi3),
         "qwen2": Architecture(qwen2_config, load_qwen2),
         "qwen3": Architecture(qwen3_config, load_qwen3),
+        "qwen35": Architecture(qwen35_config, load_qwen35),
         "qwen3moe": Architecture(qwen3moe_config, load_qwen3moe),
         "smollm3": Architecture(smollm3_config, load_smollm3),
         "stablelm": Architecture(stablelm_config, load_stablelm),

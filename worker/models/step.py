@@ -7,7 +7,7 @@ that will hold the result; nothing is computed while a model is recorded.
 
 from collections.abc import Callable, Sequence
 
-from kvpool import KVCache, LayerGroup
+from kvpool import KVCache, LayerGroup, StateCache
 from worker.kernels.attention import attention_task
 from worker.kernels.attention_arguments import (
     AttentionScratch,
@@ -27,6 +27,7 @@ from worker.kernels.layer_norm_task import layer_norm_task
 from worker.kernels.native import Native, address_of, real_word
 from worker.kernels.norm_task import add_task, norm_task, quantize_task
 from worker.kernels.rotate_and_write import rotate_and_write_arguments, rotate_and_write_task
+from worker.kernels.sigmoid_gate_task import sigmoid_gate_task
 from worker.program import Program
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
@@ -108,6 +109,12 @@ class Step:
         """Which experts the tokens go to."""
         assert self._routing is not None, "the model has no experts"
         return self._routing
+
+    @property
+    def states(self) -> StateCache:
+        """Recurrent states of the sequences."""
+        assert self._kv.states is not None, "the model has no recurrent layers"
+        return self._kv.states
 
     # Memory and operations, for the words below and for `Linear`.
 
@@ -301,6 +308,12 @@ class Step:
 
         return self._rows("attention", width, record, self.tokens)
 
+    def scale_by_sigmoid(self, x: Memory, gates: Memory, column: int) -> None:
+        """Multiply x by the sigmoid of as many columns of `gates` from `column` on, in place."""
+        assert column + x.width <= gates.width, (column, x.width, gates.width)
+        words = (x.address, x.stride, gates.address + 4 * column, gates.stride, x.width)
+        self.by_rows("attention", sigmoid_gate_task, words, self.tokens)
+
     def embed(self, embedding: Embedding) -> Memory:
         """The tokens' embeddings."""
         x = self.floats("x", embedding.width)
@@ -336,6 +349,10 @@ class Step:
         if key not in self._scratch:
             self._scratch[key] = attention_scratch(self.threads, *key)
         return self._scratch[key]
+
+    def computed_rows(self, name: str, width: int, record: Callable[[Memory], None]) -> Rows:
+        """Rows of the tokens that `record` computes as float32."""
+        return self._rows(name, width, record, self.tokens)
 
     def _rows(self, name: str, width: int, record: Callable[[Memory], None], rows: RowSet) -> Rows:
         """Rows that are computed as float32, and quantised by a task of their own."""

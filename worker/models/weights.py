@@ -98,6 +98,12 @@ class Weights:
         parts = [self.vectors(n, experts, size) for n, size in zip(names, sizes, strict=True)]
         return np.concatenate(parts, axis=1)
 
+    def cut(self, matrix: WeightMatrix, rows: int) -> list[TensorRows]:
+        """A matrix of one tensor as runs of so many rows."""
+        (source,) = matrix.sources
+        cuts = range(source.first, source.last + 1, rows)
+        return [TensorRows(source.name, first, last) for first, last in pairwise(cuts)]
+
     def lookup_table(self, name: str, rows: int, columns: int) -> str:
         """A tensor [rows, columns] that stays in the file; gives its name."""
         self.gguf.tensor(name, (rows, columns))

@@ -83,6 +83,44 @@ def gpt_oss_weights(tensors, config):
     return names
 
 
+def qwen35_weights(tensors, config):
+    """The same of a qwen35 file: value heads in the order of their key heads, norms without 1."""
+    names = attention_names(tensors, config)
+    names = {n: w - 1 if n.endswith("norm.weight") else w for n, w in names.items()}
+    key_heads, heads = config.linear_num_key_heads, config.linear_num_value_heads
+    keys = 2 * key_heads * config.linear_key_head_dim
+
+    def grouped(values, dim):
+        """Rows of value heads, sorted by key head."""
+        parts = values.reshape(heads // key_heads, key_heads, dim, *values.shape[1:])
+        return parts.swapaxes(0, 1).reshape(values.shape)
+
+    for layer, kind in enumerate(config.layer_types):
+        prefix, target = f"blk.{layer}.", f"model.layers.{layer}"
+        own = {n.removeprefix(prefix): w for n, w in tensors.items() if n.startswith(prefix)}
+        for part in ("gate", "up", "down"):
+            names[f"{target}.mlp.{part}_proj.weight"] = own[f"ffn_{part}.weight"]
+        if kind == "full_attention":
+            for part in "qk":
+                names[f"{target}.self_attn.{part}_norm.weight"] = (
+                    own[f"attn_{part}_norm.weight"] - 1
+                )
+            continue
+        dim, net = config.linear_value_head_dim, f"{target}.linear_attn"
+        for name, values in (("in_proj_qkv.weight", "attn_qkv"), ("conv1d.weight", "ssm_conv1d")):
+            values = own[f"{values}.weight"]
+            joined = np.concatenate([values[:keys], grouped(values[keys:], dim)])
+            names[f"{net}.{name}"] = joined[:, None] if name.startswith("conv") else joined
+        names[f"{net}.in_proj_z.weight"] = grouped(own["attn_gate.weight"], dim)
+        names[f"{net}.in_proj_b.weight"] = grouped(own["ssm_beta.weight"], 1)
+        names[f"{net}.in_proj_a.weight"] = grouped(own["ssm_alpha.weight"], 1)
+        names[f"{net}.A_log"] = np.log(-grouped(own["ssm_a"], 1))
+        names[f"{net}.dt_bias"] = grouped(own["ssm_dt.bias"], 1)
+        names[f"{net}.norm.weight"] = own["ssm_norm.weight"]
+        names[f"{net}.out_proj.weight"] = grouped(own["ssm_out.weight"].T, dim).T
+    return names
+
+
 def attention_names(tensors, config):
     """What all have in common: embedding, norms, attention, output head."""
     own = {
@@ -158,6 +196,23 @@ MODELS = {
         gpt_oss_weights,
         {"sinks": 1.5, "bias": 0.3, "experts": 0.6},
     ),
+    "qwen35": Model(
+        transformers.Qwen3_5TextConfig(
+            vocab_size=VOCABULARY, hidden_size=64, intermediate_size=96, num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=32, linear_conv_kernel_dim=4,
+            linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
+            linear_num_value_heads=6, full_attention_interval=3, max_position_embeddings=512,
+            tie_word_embeddings=False, partial_rotary_factor=0.5,
+            rope_parameters={
+                "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                "mrope_section": [3, 3, 2],
+            },
+        ),
+        ("F16", "Q8_0", "Q4_0"),
+        "qwen35",
+        qwen35_weights,
+        {"A_log": 1.0, "dt_bias": 1.0, "conv1d": 0.5, "in_proj": 0.4, "out_proj": 0.06},
+    ),
 }  # fmt: skip
 
 
@@ -184,14 +239,14 @@ def randomise(model, scales):
     with torch.no_grad():
         for name, weight in model.named_parameters():
             values = random.standard_normal(tuple(weight.shape), np.float32)
-            if name.endswith(("norm.weight", "layernorm.weight")) and weight.ndim == 1:
-                values = 1 + 0.2 * values
+            if name.endswith("norm.weight") and weight.ndim == 1:
+                values = weight.numpy() + 0.2 * values
             else:
                 values *= next((s for part, s in scales.items() if part in name), 0.12)
             weight.copy_(torch.from_numpy(values.astype(np.float16).astype(np.float32)))
 
 
-def convert(llama_cpp, source, target, pre_tokenizer):
+def convert(llama_cpp, source, target, pre_tokenizer, *options):
     """Convert to an F32 file with llama.cpp's converter; the pre-tokenizer is given."""
     code = (
         "import sys, runpy\n"
@@ -202,7 +257,7 @@ def convert(llama_cpp, source, target, pre_tokenizer):
         f"runpy.run_path({str(llama_cpp / 'convert_hf_to_gguf.py')!r}, run_name='__main__')\n"
     )
     command = [sys.executable, "-c", code, str(llama_cpp), str(source), "--outfile", str(target)]
-    subprocess.run([*command, "--outtype", "f32"], check=True, stdout=sys.stderr)
+    subprocess.run([*command, "--outtype", "f32", *options], check=True, stdout=sys.stderr)
 
 
 def tensors_of(path):
@@ -245,7 +300,8 @@ def make(name, spec, llama_cpp):
         work = Path(work)
         model.save_pretrained(work / "hf")
         tokenizer().save_pretrained(work / "hf")
-        convert(llama_cpp, work / "hf", work / "F32.gguf", spec.pre_tokenizer)
+        options = ["--no-mtp"] if name == "qwen35" else []
+        convert(llama_cpp, work / "hf", work / "F32.gguf", spec.pre_tokenizer, *options)
         before = {n: w.detach().clone() for n, w in model.named_parameters()}
         load(model, spec.from_gguf(tensors_of(work / "F32.gguf"), spec.config))
         for n, w in model.named_parameters():

@@ -51,6 +51,7 @@ class FakeModel:
 
     numerics = "fake"
     layer_groups = GROUPS
+    state_shape = None
 
     def __init__(self, context_length=64, logits=logits_of):
         self.config = SimpleNamespace(context_length=context_length, vocab_size=VOCAB)

@@ -24,6 +24,7 @@ TINY = {
     "llama3-rope": "llama3-rope-F16.gguf",
     "gemma3": "gemma3-F16.gguf",
 }
+EXPERTS = {"mixtral": "mixtral-Q4_0.gguf", "gpt-oss": "gpt-oss-Q8_0.gguf"}
 REAL = ("smollm2", "gemma3_270m")
 MODES = ("int8", "f32")
 SHORT = SamplingParams(max_tokens=3, logprobs=5, ignore_eos=True)
@@ -98,13 +99,15 @@ def make_rows(vocab, count=64, seed=0, own=None):
     scope="module",
     params=[
         *(pytest.param((name, mode), id=f"{name}-{mode}") for name in TINY for mode in MODES),
+        *(pytest.param((name, "int8"), id=f"{name}-int8") for name in EXPERTS),
         *(pytest.param((name, "int8"), id=name, marks=pytest.mark.model) for name in REAL),
     ],
 )
 def contract(request, data):
     """Each model, loaded once, with the answers of its rows alone."""
     name, mode = request.param
-    path = data / "tiny" / name / TINY[name] if name in TINY else request.getfixturevalue(name)
+    tiny = TINY | EXPERTS
+    path = data / "tiny" / name / tiny[name] if name in tiny else request.getfixturevalue(name)
     loaded = load(path, EngineConfig(compute=mode))
     rows = make_rows(loaded.tokenizer.vocab_size)
     long = make_rows(loaded.tokenizer.vocab_size, count=2, seed=1, own=(110, 300))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kvpool import KVCache
+from kvpool import KVCache, StateCache
 from worker.compute_config import ComputeConfig
 from worker.gguf import GGUFFile
 from worker.models.batch import Batch
@@ -28,7 +28,10 @@ class Feeder:
         blocks = -(-max_length // block_size)
         groups = len(model.layer_groups)
         total = blocks * sequences + spare_blocks
-        self.kv = KVCache(model.layer_groups, [total] * groups, block_size)
+        states = None
+        if model.state_shape is not None:
+            states = StateCache(model.state_shape, sequences)
+        self.kv = KVCache(model.layer_groups, [total] * groups, block_size, states=states)
         # Blocks of a sequence are scattered, and lie elsewhere in each group.
         random = np.random.default_rng(0)
         self.tables = [
@@ -52,7 +55,12 @@ class Feeder:
         ids = np.concatenate([np.array(ids, np.int32) for ids in parts.values()])
         rows = np.arange(len(ids)) if logit_rows is None else np.array(logit_rows)
         keep = np.ones(len(rows), np.bool_)
-        return Batch(ids, position, starts, rows.astype(np.int32), keep, slots, tables)
+        # Slots in another order than sequences.
+        states = None if self.kv.states is None else len(self.lengths) - 1 - np.array(list(parts))
+        slots_of_states = None if states is None else states.astype(np.int32)
+        return Batch(
+            ids, position, starts, rows.astype(np.int32), keep, slots, tables, slots_of_states
+        )
 
     def step(self, parts, logit_rows=None):
         """Feed {sequence: next ids}; logits of the rows asked for, a copy."""

@@ -19,6 +19,7 @@ QUANTISED = [
     ("qwen3moe", "Q4_1"),
     ("gpt-oss", "Q8_0"),
     ("gpt-oss", "MXFP4_MOE"),
+    ("qwen35", "Q8_0"),
 ]
 
 

@@ -18,6 +18,7 @@ FILES = {
     "mixtral": "mixtral-Q8_0.gguf",
     "qwen3moe": "qwen3moe-F16.gguf",
     "gpt-oss": "gpt-oss-Q8_0.gguf",
+    "qwen35": "qwen35-Q4_0.gguf",
 }
 
 
