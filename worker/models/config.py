@@ -104,6 +104,7 @@ class ModelConfig:
         tied_embeddings: whether the output head is the embedding.
         experts: of the feed-forward layers; None where they are dense.
         delta: of the recurrent layers; None where there are none.
+        guessing_layers: that a file has behind the others, to guess further tokens; not computed.
     """
 
     architecture: str
@@ -130,6 +131,7 @@ class ModelConfig:
     tied_embeddings: bool
     experts: ExpertsConfig | None = None
     delta: DeltaConfig | None = None
+    guessing_layers: int = 0
 
     def is_recurrent(self, layer: int) -> bool:
         """Whether a layer has a recurrent state in the place of keys and values."""
@@ -156,9 +158,11 @@ def base_config(
         GGUFError: a key is missing or has a value that cannot be, or does not fit the tensors.
         UnsupportedModelError: a key asks for something tokenmill does not compute.
     """
-    num_layers = keys.positive("block_count")
-    _check_block_count(gguf, keys, num_layers)
-    num_heads = keys.layer_size("attention.head_count", num_layers)
+    num_blocks = keys.positive("block_count")
+    _check_block_count(gguf, keys, num_blocks)
+    guessing_layers = _guessing_layers(keys, num_blocks)
+    num_layers = num_blocks - guessing_layers
+    num_heads = keys.layer_size("attention.head_count", num_blocks)
     hidden_size = keys.positive("embedding_length")
     head_dim = _head_dim(keys, hidden_size, num_heads)
     vocab_size = _vocab_size(gguf, hidden_size)
@@ -166,9 +170,9 @@ def base_config(
         architecture=keys.architecture,
         num_layers=num_layers,
         hidden_size=hidden_size,
-        intermediate_size=keys.layer_size("feed_forward_length", num_layers),
+        intermediate_size=keys.layer_size("feed_forward_length", num_blocks),
         num_heads=num_heads,
-        num_kv_heads=_num_kv_heads(keys, num_layers, num_heads),
+        num_kv_heads=_num_kv_heads(keys, num_blocks, num_heads),
         head_dim=head_dim,
         vocab_size=vocab_size,
         num_tokens=gguf.metadata.array_length(_TOKENS) or vocab_size,
@@ -185,7 +189,19 @@ def base_config(
         residual_scale=1.0,
         logit_scale=1.0,
         tied_embeddings=OUTPUT not in gguf.tensors,
+        guessing_layers=guessing_layers,
     )
+
+
+def _guessing_layers(keys: KeyReader, num_blocks: int) -> int:
+    """The last of the layers, which guess the tokens after the next one."""
+    count = keys.optional_unless_zero("nextn_predict_layers") or 0
+    if count >= num_blocks:
+        raise GGUFError(
+            f"{keys.path}: key {keys.key('nextn_predict_layers')} is {count}, but "
+            f"{keys.key('block_count')} is {num_blocks}; convert the model again"
+        )
+    return count
 
 
 def _check_block_count(gguf: ModelFile, keys: KeyReader, num_layers: int) -> None:

@@ -28,18 +28,24 @@ def qwen35_config(gguf: ModelFile, keys: KeyReader) -> ModelConfig:
     """Hyperparameters."""
     config = base_config(gguf, keys, rope_layout="halves")
     keys.ignore("rope.dimension_sections")
-    return replace(config, delta=_delta(keys, config.num_layers))
+    return replace(config, delta=_delta(keys, config))
 
 
-def _delta(keys: KeyReader, num_layers: int) -> DeltaConfig:
-    """The recurrent layers: as the file says layer by layer, or all but each `interval`-th."""
+def _recurrent_layers(keys: KeyReader, config: ModelConfig) -> list[bool]:
+    """Layer by layer as the file says, or all but each `interval`-th."""
     every = keys.optional_positive("full_attention_interval") or _FULL_EVERY
-    flags = keys.optional_layer_flags("attention.recurrent_layers", num_layers)
+    blocks = config.num_layers + config.guessing_layers
+    flags = keys.optional_layer_flags("attention.recurrent_layers", blocks)
     if flags is None:
-        flags = [(layer + 1) % every != 0 for layer in range(num_layers)]
+        return [(layer + 1) % every != 0 for layer in range(config.num_layers)]
+    return flags[: config.num_layers]
+
+
+def _delta(keys: KeyReader, config: ModelConfig) -> DeltaConfig:
+    flags = _recurrent_layers(keys, config)
     if all(flags):
         raise UnsupportedModelError(
-            f"{keys.path}: all {num_layers} layers are recurrent; tokenmill runs models of "
+            f"{keys.path}: all {len(flags)} layers are recurrent; tokenmill runs models of "
             f"{keys.architecture} in which some have attention: take a complete file"
         )
     value_heads, values = keys.positive("ssm.time_step_rank"), keys.positive("ssm.inner_size")

@@ -141,7 +141,7 @@ class Weights:
         left = [
             name
             for name in self.gguf.tensors
-            if name not in self._used and not name.endswith(_REDUNDANT)
+            if name not in self._used and not self._means_nothing(name)
         ]
         if left:
             raise UnsupportedModelError(
@@ -149,6 +149,12 @@ class Weights:
                 f"architecture {self.config.architecture} as tokenmill computes it; leaving it out "
                 "would change the results: take a model without it"
             )
+
+    def _means_nothing(self, name: str) -> bool:
+        """Whether a tensor says nothing about the next token."""
+        c = self.config
+        guessing = range(c.num_layers, c.num_layers + c.guessing_layers)
+        return name.endswith(_REDUNDANT) or name.startswith(tuple(f"blk.{i}." for i in guessing))
 
     def _values(self, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """A tensor as float32 [rows, columns]."""

@@ -67,7 +67,10 @@ HALVES = {
     QType.Q1_0: (0,),
 }
 TINY = Path(__file__).parents[2] / "data" / "tiny"
-MODELS = ("llama-k-Q4_K_M", "llama-IQ4_NL", "gemma3-Q8_0")
+MODELS = (
+    *("llama-k-Q4_K_M", "llama-IQ4_NL", "gemma3-Q8_0"),
+    *("mixtral-Q4_0", "gpt-oss-Q8_0", "qwen35-Q8_0"),
+)
 FLOATS = (QType.F32, QType.F16, QType.BF16)
 SPECIAL = np.array(
     [0, -0.0, 1e-45, -1e-40, 1.17549435e-38, 3.4028235e38, -3.4028235e38, np.inf, -np.inf, np.nan],

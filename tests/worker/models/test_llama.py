@@ -5,6 +5,7 @@ import pytest
 
 from tests.worker.models import naive_llama, tiny_llama
 from tests.worker.models.feeding import logits_of, open_model
+from worker.errors import GGUFError
 
 IDS = [3, 1, 4, 15, 9, 26, 5, 35, 8, 9, 7, 9, 32, 38, 4, 6, 2, 6, 4, 33]
 HEADS = {"heads": tiny_llama.HEADS, "kv_heads": tiny_llama.KV_HEADS}
@@ -92,6 +93,28 @@ def test_rotary_divisors(tmp_path, team):
     divisors = np.array([1.0, 2.0, 8.0, 4.0], np.float32)
     weights["rope_freqs.weight"] = divisors
     _check(tmp_path / "model.gguf", team, weights, {}, {"divisors": divisors})
+
+
+def test_layers_that_guess_further_tokens_are_left_out(tmp_path, team):
+    """They stand behind the others, and say nothing about the next token."""
+    weights = tiny_llama.tensors()
+    expected = naive_llama.logits(weights, IDS, **HEADS)
+    for name in ("attn_norm.weight", "nextn.eh_proj.weight"):
+        weights[f"blk.{tiny_llama.LAYERS}.{name}"] = np.full((4, 4), np.nan, np.float32)
+    count = tiny_llama.LAYERS + 1
+    keys = {
+        "llama.block_count": count,
+        "llama.nextn_predict_layers": 1,
+        "llama.attention.head_count_kv": [tiny_llama.KV_HEADS] * count,
+    }
+    path = tiny_llama.write(tmp_path / "model.gguf", tiny_llama.keys() | keys, weights)
+    model = open_model(path, team)
+    assert tiny_llama.LAYERS == model.config.num_layers
+    np.testing.assert_allclose(expected, logits_of(model, IDS), atol=2e-4)
+    none = tiny_llama.keys() | keys | {"llama.nextn_predict_layers": count}
+    path = tiny_llama.write(tmp_path / "none.gguf", none, weights)
+    with pytest.raises(GGUFError, match=r"nextn_predict_layers is 3, but llama\.block_count is 3"):
+        open_model(path, team)
 
 
 def test_a_redundant_tensor_of_old_converters_is_ignored(tmp_path, team):
