@@ -8,6 +8,7 @@ from worker.gguf.metadata import Metadata
 
 from .byte_alphabet import BYTE_ALPHABET, from_byte_alphabet
 from .kept_strings import KeptStrings
+from .library_encoder import encode_text
 from .merges import read_merges
 from .pre_tokenizer import PreTokenizer
 from .vocabulary import Vocabulary
@@ -63,7 +64,7 @@ class ByteLevelBPE:
         """
         if self._missing_bytes:
             self._check_bytes(text)
-        return list(self._encoder.encode(text, add_special_tokens=False).ids)
+        return encode_text(self._encoder, text)
 
     def piece(self, token_id: int) -> bytes:
         """Give the bytes of a token that is neither control nor user-defined."""

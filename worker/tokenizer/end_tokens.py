@@ -1,4 +1,4 @@
-"""Which tokens end a completion.
+"""Which tokens are special by their names.
 
 Besides the ids that the file names (eos, eot, eom), llama.cpp ends a generation at tokens it
 knows by name, because many files name one of several; the names are those of its
@@ -33,6 +33,7 @@ _END_OF_TURN_OR_TEXT = frozenset(
         "<eos>",
         "<turn|>",
         "<|tool_response>",
+        "[e~[",
         "<｜end▁of▁sentence｜>",  # noqa: RUF001 - DeepSeek's own characters
     }
 )
@@ -49,6 +50,18 @@ _END_OF_INFILL = frozenset(
         "<REPO>",
         "<reponame>",
         "<|file_sep|>",
+    }
+)
+_INFILL = frozenset(
+    {
+        *("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>", "\u2581<PRE>"),
+        *("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<SUF>", "\u2581<SUF>"),
+        *("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<MID>", "\u2581<MID>"),
+        *("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),
+        *("<|prefix|>", "<|suffix|>", "<|middle|>"),
+        "<\uff5cfim\u2581begin\uff5c>",
+        "<\uff5cfim\u2581hole\uff5c>",
+        "<\uff5cfim\u2581end\uff5c>",
     }
 )
 _TOOL_CALL_ENDS = (frozenset({"<|return|>", "<|call|>"}), frozenset({"<|calls|>", "<|flush|>"}))
@@ -68,3 +81,12 @@ def end_ids_by_name(ids: Mapping[str, int], control_ids: frozenset[int]) -> froz
         # Harmony: <|end|> closes a message, the answer goes on until <|return|> or <|call|>.
         names.discard("<|end|>")
     return frozenset(ids[name] for name in names)
+
+
+def infill_ids_by_name(ids: Mapping[str, int]) -> frozenset[int]:
+    """Find the tokens around a gap to fill by their names.
+
+    Args:
+        ids: token text to id.
+    """
+    return frozenset(ids[name] for name in _INFILL if name in ids)

@@ -10,6 +10,7 @@ import tokenizers
 from worker.errors import UnsupportedModelError
 
 from .byte_alphabet import from_byte_alphabet
+from .library_encoder import encode_text
 from .vocabulary import BLANK, Vocabulary
 
 _INSIDE = "##"
@@ -45,7 +46,7 @@ class LibraryModel:
     def encode(self, text: str, *, at_start: bool) -> list[int]:
         """Encode text that holds no special token; only a text at the start is the first."""
         encoder = self._encoder if at_start else self._encoder_inside
-        return list(encoder.encode(text, add_special_tokens=False).ids)
+        return encode_text(encoder, text)
 
     def piece(self, token_id: int) -> bytes:
         """Give the bytes of a token that is neither control nor user-defined."""

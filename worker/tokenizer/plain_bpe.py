@@ -10,6 +10,7 @@ from tokenizers import models, pre_tokenizers
 from worker.gguf.metadata import Metadata
 
 from .kept_strings import KeptStrings
+from .library_encoder import encode_text
 from .merges import read_merges
 from .pre_tokenizer import PreTokenizer
 from .vocabulary import BLANK, Vocabulary
@@ -60,7 +61,7 @@ class PlainBPE:
         text = text.replace(" ", BLANK)
         if self._lacks_bytes:
             self._check_characters(text)
-        return list(self._encoder.encode(text, add_special_tokens=False).ids)
+        return encode_text(self._encoder, text)
 
     def piece(self, token_id: int) -> bytes:
         """Give the bytes of a token that is neither control nor user-defined."""

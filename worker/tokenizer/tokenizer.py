@@ -170,7 +170,11 @@ class Tokenizer:
         return max(len(token.encode()) for token in self._vocabulary.tokens)
 
     def piece(self, token_id: int) -> bytes:
-        """Give the bytes a token adds to a text; control and unused tokens add none."""
+        """Give the bytes a token adds to a text; control and unused tokens add none.
+
+        Neither does an id above the vocabulary: embeddings may have more rows than there are
+        tokens.
+        """
         piece = self._pieces.get(token_id)
         if piece is None:
             piece = self._pieces[token_id] = self._find_piece(token_id)
@@ -218,7 +222,7 @@ class Tokenizer:
 
     def _find_piece(self, token_id: int) -> bytes:
         vocabulary = self._vocabulary
-        if token_id in vocabulary.control:
+        if token_id in vocabulary.control or not 0 <= token_id < len(vocabulary):
             return b""
         kind = vocabulary.types[token_id]
         if kind == TokenType.USER_DEFINED:

@@ -13,7 +13,7 @@ from worker.errors import GGUFError, RowError
 from worker.gguf.metadata import Metadata
 from worker.gguf.wording import shown
 
-from .end_tokens import end_ids_by_name
+from .end_tokens import end_ids_by_name, infill_ids_by_name
 from .kept_strings import KeptStrings
 
 BLANK = "\u2581"
@@ -48,7 +48,8 @@ class Vocabulary:
         types: ``gguf.TokenType`` of each token, int64 [vocab_size].
         ids: text to id.
         control: tokens that text never becomes unless a template asks: types control and
-            unknown, and what ends a completion by name whatever its type.
+            unknown, and what ends a completion or stands around a gap to fill by name, whatever
+            its type.
         user_defined: text to id of tokens that are matched even in plain text.
         byte_of: the byte that each token of type byte stands for (``<0x0A>``).
         special: ids with a meaning.
@@ -78,7 +79,7 @@ class Vocabulary:
         marked = np.isin(types, (TokenType.CONTROL, TokenType.UNKNOWN))
         of_control_type = frozenset(np.flatnonzero(marked).tolist())
         named_ends = end_ids_by_name(self.ids, of_control_type)
-        self.control = of_control_type | named_ends
+        self.control = of_control_type | named_ends | infill_ids_by_name(self.ids)
         self.end_ids = special.ends | named_ends
         self.user_defined = {
             tokens[token_id]: token_id

@@ -11,6 +11,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from worker.gguf.metadata import Metadata
 
 from .kept_strings import KeptStrings
+from .library_encoder import encode_text
 from .unigram import unknown_id
 from .vocabulary import BLANK, Vocabulary
 
@@ -54,7 +55,7 @@ class WordPiece:
 
     def encode(self, text: str, *, at_start: bool) -> list[int]:
         """Encode text that holds no special token; what stands before it makes no difference."""
-        return list(self._encoder.encode(text, add_special_tokens=False).ids)
+        return encode_text(self._encoder, text)
 
     def piece(self, token_id: int) -> bytes:
         """Give the bytes of a token that is neither control nor user-defined."""
