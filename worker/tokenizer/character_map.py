@@ -7,6 +7,7 @@ that it begins with is replaced.
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,14 +31,13 @@ class CharacterMap:
 
     def __init__(self, entries: dict[str, str]) -> None:
         """Take texts, none empty, and their replacements."""
-        longer = [text for text in entries if len(text) > 1]
+        self._entries = entries
+        longer = {text: 0 for text in entries if len(text) > 1}
         self._single = str.maketrans({k: v for k, v in entries.items() if len(k) == 1})
-        self._replacements = [entries[text] for text in longer]
-        self._longer = TokenMatcher({text: place for place, text in enumerate(longer)})
-        # Most texts have no place where two characters begin an entry.
+        self._longer = TokenMatcher(longer)
+        # Their second characters (combining marks) are much rarer than their first.
         seconds = "".join(map(re.escape, sorted({text[1] for text in longer})))
-        firsts = "".join(map(re.escape, sorted({text[0] for text in longer})))
-        self._may_be_longer = re.compile(f"[{firsts}][{seconds}]") if longer else None
+        self._second = re.compile(f"[{seconds}]") if longer else None
 
     @classmethod
     def from_blob(cls, path: Path, blob: NDArray[np.uint8]) -> "CharacterMap":
@@ -54,12 +54,20 @@ class CharacterMap:
 
     def __call__(self, text: str) -> str:
         """Give the text with all entries replaced."""
-        if self._may_be_longer is None or not self._may_be_longer.search(text):
-            return text.translate(self._single)
-        return "".join(
-            self._replacements[part] if isinstance(part, int) else part.translate(self._single)
-            for part in self._longer.split(text)
-        )
+        pieces = []
+        done = 0
+        for start in self._starts(text):
+            entry = self._longer.match(text, start) if start >= done else None
+            if entry is not None:
+                pieces += [text[done:start].translate(self._single), self._entries[entry]]
+                done = start + len(entry)
+        return "".join([*pieces, text[done:].translate(self._single)])
+
+    def _starts(self, text: str) -> Iterator[int]:
+        """Give the places where an entry of several characters may begin."""
+        if self._second is not None:
+            for found in self._second.finditer(text, 1):
+                yield found.start() - 1
 
 
 def _entries(path: Path, blob: NDArray[np.uint8]) -> dict[str, str]:

@@ -7,15 +7,16 @@ import pytest
 
 from .vocab_file import byte_level
 
+BESIDE = Path(__file__).parents[3].parent / "shared" / "vocab"
+VOCAB_FOLDER = Path(os.environ.get("TOKENMILL_VOCAB_DIR", BESIDE))
+
 
 @pytest.fixture(scope="session")
 def vocab_folder() -> Path:
     """The folder with llama.cpp's vocabularies and test vectors, too large to ship."""
-    beside = Path(__file__).parents[3].parent / "shared" / "vocab"
-    folder = Path(os.environ.get("TOKENMILL_VOCAB_DIR", beside))
-    if not folder.is_dir():
+    if not VOCAB_FOLDER.is_dir():
         pytest.skip("no vocabularies: set TOKENMILL_VOCAB_DIR to the folder with ggml-vocab-*.gguf")
-    return folder
+    return VOCAB_FOLDER
 
 
 @pytest.fixture(scope="session")
