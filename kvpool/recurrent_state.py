@@ -41,7 +41,8 @@ class StateCache:
     Attributes:
         shape: of a state.
         inputs: float32 ``[layers, slots, inputs, channels]``, the oldest token first.
-        memories: float32 ``[layers, slots, heads, key_dim, value_dim]``.
+        memories: float32 ``[layers, slots, heads, key_dim, value_dim]``; within a head the order is
+            the kernel's.
     """
 
     shape: StateShape

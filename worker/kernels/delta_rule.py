@@ -5,6 +5,9 @@ decay g and its rate b, both between 0 and 1::
 
     S = g S;   S = S + k (b (v - S^T k))^T;   o = S^T q / sqrt(key_dim)
 
+A head's memory lies in blocks of 32 columns, row after row, the rest of the columns behind them: a
+block stays in the nearest cache while it is read and corrected.
+
 An item is a sequence and a head. It walks the sequence's tokens in order, one by one: so a memory
 has the same bits however the sequence was cut into steps. Lanes are columns of the memory and no
 sum runs across them but those of the norms.
@@ -119,7 +122,7 @@ def _take_token(
     for column in range(0, whole, 32):
         _correct_32(memory, query, key, value, out, column, splat8(decay), splat8(rate))
     for column in range(whole, value_dim, 8):
-        _correct_8(memory, query, key, value, out, column, splat8(decay), splat8(rate))
+        _correct_8(memory, query, key, value, out, column, whole, splat8(decay), splat8(rate))
     normalize_row(out, float32s(word(arguments, NORM), value_dim), out, real(arguments, EPS))
     _gate(out, float32s(gates + 4 * head * value_dim, value_dim))
 
@@ -139,10 +142,10 @@ def _correct_32(
 
     Four chains of sums side by side keep the core busy; each is that of `_correct_8`.
     """
-    width = value.size
+    first = column * key.size
     a = b = c = d = splat8(np.float32(0.0))
     for i in range(key.size):
-        at, k = i * width + column, splat8(key[i])
+        at, k = first + 32 * i, splat8(key[i])
         a = fma8(mul8(load8(memory, at), decay), k, a)
         b = fma8(mul8(load8(memory, at + 8), decay), k, b)
         c = fma8(mul8(load8(memory, at + 16), decay), k, c)
@@ -153,7 +156,7 @@ def _correct_32(
     d = mul8(sub8(load8(value, column + 24), d), rate)
     o = p = q = r = splat8(np.float32(0.0))
     for i in range(key.size):
-        at, k, read = i * width + column, splat8(key[i]), splat8(query[i])
+        at, k, read = first + 32 * i, splat8(key[i]), splat8(query[i])
         o = fma8(_corrected(memory, at, decay, a, k), read, o)
         p = fma8(_corrected(memory, at + 8, decay, b, k), read, p)
         q = fma8(_corrected(memory, at + 16, decay, c, k), read, q)
@@ -180,19 +183,21 @@ def _correct_8(
     value: NDArray[np.float32],
     out: NDArray[np.float32],
     column: int,
+    whole: int,
     decay: Any,
     rate: Any,
 ) -> None:
-    """Decay and correct up to eight columns of the memory, and read them with the query."""
-    width, count = value.size, min(8, value.size - column)
+    """Decay and correct up to eight of the columns behind `whole`, and read them with the query."""
+    width, count = value.size - whole, min(8, value.size - column)
+    first = whole * key.size + column - whole
     known = splat8(np.float32(0.0))
     for i in range(key.size):
-        cells = mul8(_load(memory, i * width + column, count), decay)
+        cells = mul8(_load(memory, first + i * width, count), decay)
         known = fma8(cells, splat8(key[i]), known)
     missing = mul8(sub8(_load(value, column, count), known), rate)
     result = splat8(np.float32(0.0))
     for i in range(key.size):
-        at = i * width + column
+        at = first + i * width
         cells = fma8(missing, splat8(key[i]), mul8(_load(memory, at, count), decay))
         _store(memory, at, count, cells)
         result = fma8(cells, splat8(query[i]), result)
