@@ -152,6 +152,10 @@ class KeyReader:
         """A boolean, None when missing."""
         return self._metadata.boolean(self._reading(name), None)
 
+    def is_given(self, name: str) -> bool:
+        """Whether the file has the key, whatever it holds."""
+        return self.key(name) in self._metadata
+
     def ignore(self, name: str) -> None:
         """Take a key as read that says nothing about the computation here."""
         self._reading(name)

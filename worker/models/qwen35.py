@@ -36,6 +36,11 @@ def _recurrent_layers(keys: KeyReader, config: ModelConfig) -> list[bool]:
     every = keys.optional_positive("full_attention_interval") or _FULL_EVERY
     blocks = config.num_layers + config.guessing_layers
     flags = keys.optional_layer_flags("attention.recurrent_layers", blocks)
+    if flags is None and keys.is_given("attention.recurrent_layers"):
+        raise GGUFError(
+            f"{keys.path}: key {keys.key('attention.recurrent_layers')} is no list of booleans; "
+            "convert the model again"
+        )
     if flags is None:
         return [(layer + 1) % every != 0 for layer in range(config.num_layers)]
     return flags[: config.num_layers]
@@ -48,25 +53,25 @@ def _delta(keys: KeyReader, config: ModelConfig) -> DeltaConfig:
             f"{keys.path}: all {len(flags)} layers are recurrent; tokenmill runs models of "
             f"{keys.architecture} in which some have attention: take a complete file"
         )
-    value_heads, values = keys.positive("ssm.time_step_rank"), keys.positive("ssm.inner_size")
-    key_heads = keys.positive("ssm.group_count")
-    for name, whole, parts in (
-        ("ssm.inner_size", values, value_heads),
-        ("ssm.time_step_rank", value_heads, key_heads),
-    ):
-        if whole % parts:
-            raise GGUFError(
-                f"{keys.path}: key {keys.key(name)} is {whole}, not a multiple of {parts}; "
-                "convert the model again"
-            )
+    value_heads = keys.positive("ssm.time_step_rank")
+    _check_multiple(keys, "ssm.inner_size", "ssm.time_step_rank")
+    _check_multiple(keys, "ssm.time_step_rank", "ssm.group_count")
     return DeltaConfig(
         layers=tuple(flags),
         kernel_size=keys.positive("ssm.conv_kernel"),
-        key_heads=key_heads,
+        key_heads=keys.positive("ssm.group_count"),
         value_heads=value_heads,
         key_dim=keys.positive("ssm.state_size"),
-        value_dim=values // value_heads,
+        value_dim=keys.positive("ssm.inner_size") // value_heads,
     )
+
+
+def _check_multiple(keys: KeyReader, whole: str, part: str) -> None:
+    if keys.positive(whole) % keys.positive(part):
+        raise GGUFError(
+            f"{keys.path}: key {keys.key(whole)} is {keys.positive(whole)}, not a multiple of "
+            f"{keys.key(part)}, {keys.positive(part)}; convert the model again"
+        )
 
 
 class Qwen35Attention:
