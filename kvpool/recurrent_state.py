@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+_CHANGING = -1  # tokens of a state that a step is changing
+
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
@@ -55,12 +57,30 @@ class StateCache:
         self.inputs = np.zeros((*start, shape.inputs, shape.channels), np.float32)
         memory = shape.heads, shape.key_dim, shape.value_dim
         self.memories = np.zeros((*start, *memory), np.float32)
+        self._tokens = np.zeros(slots, np.int64)
         self._places = {layer: index for index, layer in enumerate(shape.layers)}
 
     @property
     def slots(self) -> int:
         """Sequences that have a state at the same time."""
         return int(self.inputs.shape[1])
+
+    def begin_step(self, slots: NDArray[np.int32], starts: NDArray[np.int32]) -> None:
+        """Check that states are those after the tokens before `starts`, or begin anew at 0.
+
+        A step that is not ended leaves states that nobody may go on with: unlike keys and values,
+        they cannot be written a second time.
+        """
+        tokens = self._tokens[slots]
+        assert ((starts == 0) | (tokens == starts)).all(), (
+            f"states of {tokens} tokens cannot go on at {starts}: a step that was broken off has "
+            "changed them; make a new engine"
+        )
+        self._tokens[slots] = _CHANGING
+
+    def end_step(self, slots: NDArray[np.int32], ends: NDArray[np.int32]) -> None:
+        """Take note of the tokens that states have taken in."""
+        self._tokens[slots] = ends
 
     def layer(self, layer_index: int) -> int:
         """Where a model layer lies in the arrays."""

@@ -1,6 +1,7 @@
 """The frame that every decoder shares: embedding, layers, output head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -95,7 +96,7 @@ class Decoder:
             rotary.reach(int(batch.positions.max()))
         step.point_at_tables()
         self.dequant_cache.begin_step()
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"), _changing_states(batch, kv):
             step.program.run()
         return recording.head.read(batch.keep_logits)
 
@@ -127,6 +128,18 @@ class Decoder:
         head = self._head(x, step)
         step.program.finish()
         return _Recording(step, head, kv, capacity)
+
+
+@contextmanager
+def _changing_states(batch: Batch, kv: KVCache) -> Iterator[None]:
+    """Take note of what happens to the sequences' recurrent states, if there are any."""
+    states, slots = kv.states, batch.state_slots
+    if states is None or slots is None:
+        yield
+        return
+    states.begin_step(slots, batch.positions[batch.query_start[:-1]])
+    yield
+    states.end_step(slots, batch.positions[batch.query_start[1:] - 1] + 1)
 
 
 @dataclass(frozen=True, slots=True)

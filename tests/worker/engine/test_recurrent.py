@@ -12,6 +12,7 @@ from worker.engine.engine import Engine
 from worker.engine.loading import load
 from worker.engine.request import Request
 from worker.engine.sampling_params import SamplingParams
+from worker.program import Program
 
 ALONE = {"max_num_seqs": 1, "deduplicate": False}
 
@@ -115,6 +116,26 @@ def test_prefix_caching_is_switched_off_with_a_note(model, caplog):
         assert "" == caplog.text
         Engine(model[2], EngineConfig(compute=model[1]))
     assert "prefix caching is off: this model's recurrent layers keep a state of" in caplog.text
+
+
+def test_a_step_that_is_broken_off_is_not_computed_a_second_time(model, monkeypatch):
+    """States have taken in some of its tokens: going on would give other tokens silently."""
+    engine = Engine(model[2], EngineConfig(compute=model[1], max_num_batched_tokens=40))
+    for row in make_rows(3):
+        engine.add_request(row)
+    engine.step()
+    run = Program.run
+
+    def broken_off(program):
+        run(program)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, "run", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            engine.step()
+    with pytest.raises(AssertionError, match="a step that was broken off"):
+        engine.step()
 
 
 def test_states_that_the_machine_cannot_hold_are_refused(model):
