@@ -21,9 +21,10 @@ class ByteLevelBPE:
     """Encodes text between special tokens, and gives the bytes of tokens.
 
     Attributes:
-        add_bos, add_eos, needs_bos: see ``EncodingModel``.
+        add_bos, add_eos, needs_bos, keeps_all: see ``EncodingModel``.
     """
 
+    keeps_all = True
     add_eos = False
     needs_bos = False
 

@@ -34,6 +34,10 @@ class EncodingModel(Protocol):
     def needs_bos(self) -> bool:
         """Whether BOS is added even if the file says no."""
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether every character of a text is in its tokens; normalising may drop some."""
+
     def encode(self, text: str, *, at_start: bool) -> list[int]:
         """Encode text between special tokens.
 

@@ -21,9 +21,11 @@ class LibraryModel:
 
     Attributes:
         add_bos, add_eos, needs_bos: False; a folder says itself what is added.
+        keeps_all: False; a folder may normalise.
     """
 
     add_bos = False
+    keeps_all = False
     add_eos = False
     needs_bos = False
 

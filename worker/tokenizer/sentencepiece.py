@@ -35,10 +35,11 @@ class SentencePiece:
     ``tokenizer.ggml.remove_extra_whitespaces`` has no effect, as in llama.cpp.
 
     Attributes:
-        add_bos, add_eos, needs_bos: see ``EncodingModel``.
+        add_bos, add_eos, needs_bos, keeps_all: see ``EncodingModel``.
     """
 
     add_bos = True
+    keeps_all = True
     add_eos = False
     needs_bos = False
 

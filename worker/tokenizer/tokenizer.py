@@ -160,7 +160,7 @@ class Tokenizer:
 
     def fewest_tokens(self, text: str) -> int:
         """Give a lower bound of the tokens of a text, without encoding it."""
-        if self._right_strip or self._left_strip:  # blanks may vanish
+        if self._right_strip or self._left_strip or not self._model.keeps_all:
             return 0
         return len(text) // self._longest_token
 

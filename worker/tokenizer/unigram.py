@@ -30,10 +30,11 @@ class Unigram:
     """Encodes text between special tokens, and gives the bytes of tokens.
 
     Attributes:
-        add_bos, add_eos, needs_bos: see ``EncodingModel``.
+        add_bos, add_eos, needs_bos, keeps_all: see ``EncodingModel``.
     """
 
     add_bos = False
+    keeps_all = False
     add_eos = True
     needs_bos = False
 

@@ -26,10 +26,11 @@ class WordPiece:
     In the file a token that begins a word has U+2581 in front, one that goes on has nothing.
 
     Attributes:
-        add_bos, add_eos, needs_bos: see ``EncodingModel``; they are [CLS] and [SEP].
+        add_bos, add_eos, needs_bos, keeps_all: see ``EncodingModel``; they are [CLS] and [SEP].
     """
 
     add_bos = True
+    keeps_all = False
     add_eos = True
     needs_bos = False
 

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.tokenizer.checkpoint_tokenizer import checkpoint_tokenizer
@@ -54,3 +54,12 @@ def test_no_byte_is_lost(kind, raw):
     by_byte = {tokenizer.piece(i): i for i in range(tokenizer.vocab_size) if tokenizer.piece(i)}
     ids = [by_byte[bytes([byte])] for byte in raw]
     assert raw == b"".join(map(tokenizer.piece, ids))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)  # the first text compiles
+@given(pieces=st.lists(st.sampled_from(["a", "h", "he", "llo", " ", "\n", "\u00e9", "un"])))
+def test_no_text_has_fewer_tokens_than_it_is_said_to(kind, pieces):
+    """The bound by which far too long prompts are refused is one, also where blanks are merged."""
+    tokenizer, text = KINDS[kind], "".join(pieces)
+    assert tokenizer.fewest_tokens(text) <= len(tokenizer.encode_bare(text))

@@ -73,3 +73,11 @@ def test_harmony_goes_on_after_a_message(tmp_path):
     tokens = ["x", *names]
     write_vocab(tmp_path / "v", "llama", tokens, types=types, scores=[0.0] * 4, keys=keys)
     assert {0, 2, 3} == open_tokenizer(tmp_path / "v").end_ids
+
+
+def test_tokens_around_a_gap_are_special_by_name(tmp_path):
+    """A file that calls them ordinary does not make text of them, nor them of text."""
+    tokens = ["a", "<PRE>", "<|fim_suffix|>"]
+    tokenizer = open_tokenizer(write_vocab(tmp_path / "v", "llama", tokens, scores=[0.0] * 3))
+    assert {"<PRE>": 1, "<|fim_suffix|>": 2} == tokenizer.control_tokens
+    assert b"" == tokenizer.piece(1)
