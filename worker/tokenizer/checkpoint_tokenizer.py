@@ -44,15 +44,16 @@ def checkpoint_tokenizer(folder: Path) -> Tokenizer:
     fields = _read(path, _MAX_TOKENIZER_BYTES)
     config = _read(folder / _CONFIG, _MAX_CONFIG_BYTES) if (folder / _CONFIG).is_file() else {}
     added = _added(path, fields)
-    library = _library(path, fields)
+    library = _library(path)
+    around = _around(library)
     tokens, types = _tokens(path, library, added)
     ids = {text: token_id for token_id, text in enumerate(tokens)}
     special = _special_ids(folder, fields, config, ids)
     vocabulary = Vocabulary(path, tokens, types, special)
     return Tokenizer(
         vocabulary,
-        LibraryModel(path, fields, vocabulary),
-        added=_around(library),
+        LibraryModel(path, fields, library, vocabulary),
+        added=around,
         chat_templates=_templates(folder, config),
         right_strip=[each["id"] for each in added if each.get("rstrip")],
         left_strip=[each["id"] for each in added if each.get("lstrip")],
@@ -80,9 +81,9 @@ def _read(path: Path, most: int) -> Fields:
     return value
 
 
-def _library(path: Path, fields: Fields) -> tokenizers.Tokenizer:
+def _library(path: Path) -> tokenizers.Tokenizer:
     try:
-        return tokenizers.Tokenizer.from_str(json.dumps(fields))
+        return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing more particular
         raise CheckpointError(
             f"{path}: cannot be used: {shown(str(error), 200)}; save the tokenizer again"

@@ -29,21 +29,31 @@ class LibraryModel:
     add_eos = False
     needs_bos = False
 
-    def __init__(self, path: Path, fields: dict[str, Any], vocabulary: Vocabulary) -> None:
-        """Take the steps of a file, without its special tokens.
+    def __init__(
+        self,
+        path: Path,
+        fields: dict[str, Any],
+        library: tokenizers.Tokenizer,
+        vocabulary: Vocabulary,
+    ) -> None:
+        """Take the steps of a file.
+
+        Args:
+            path: the file, for messages.
+            fields: what it holds.
+            library: made from the file; from now on it takes special tokens for text.
+            vocabulary: of the file.
 
         Raises:
             UnsupportedModelError: nothing in the file says how to decode.
         """
         self._vocabulary = vocabulary
-        bare = {**fields, "added_tokens": [], "post_processor": None}
-        self._encoder = tokenizers.Tokenizer.from_str(json.dumps(bare))
-        inside = json.loads(json.dumps(bare))
-        for part in _parts(inside):
-            if part.get("prepend_scheme") == "first":
-                part["prepend_scheme"] = "never"
-        self._encoder_inside = tokenizers.Tokenizer.from_str(json.dumps(inside))
         self._spelled = _spelling(path, fields)
+        self._encoder = self._encoder_inside = library
+        if any(part.get("prepend_scheme") == "first" for part in _parts(fields)):
+            self._encoder_inside = _without_blank_in_front(fields)
+        self._encoder.encode_special_tokens = True
+        self._encoder_inside.encode_special_tokens = True
 
     def encode(self, text: str, *, at_start: bool) -> list[int]:
         """Encode text that holds no special token; only a text at the start is the first."""
@@ -56,6 +66,14 @@ class LibraryModel:
         if byte is not None:
             return bytes([byte])
         return self._spelled(self._vocabulary.tokens[token_id])
+
+
+def _without_blank_in_front(fields: dict[str, Any]) -> tokenizers.Tokenizer:
+    inside = json.loads(json.dumps(fields))
+    for part in _parts(inside):
+        if part.get("prepend_scheme") == "first":
+            part["prepend_scheme"] = "never"
+    return tokenizers.Tokenizer.from_str(json.dumps(inside))
 
 
 def _spelling(path: Path, fields: dict[str, Any]) -> Callable[[str], bytes]:
