@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from gguf import quants
 from gguf.constants import GGMLQuantizationType
+from numpy.typing import NDArray
 
 from worker.gguf.dequantize import dequantize
 from worker.thread_team import ThreadTeam
@@ -26,7 +27,8 @@ class Dequantisation:
         columns: of the weight.
         threads: that shared the rows; the gguf package uses one.
         rate: values a second.
-        gguf_rate: values a second of ``gguf.quants.dequantize``, measured in turn.
+        gguf_rate: values a second of ``gguf.quants.dequantize``, measured in turn; None when it
+            cannot read the type.
     """
 
     qtype: GGMLQuantizationType
@@ -34,12 +36,12 @@ class Dequantisation:
     columns: int
     threads: int
     rate: float
-    gguf_rate: float
+    gguf_rate: float | None
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> float | None:
         """Ours over the gguf package's."""
-        return self.rate / self.gguf_rate
+        return None if self.gguf_rate is None else self.rate / self.gguf_rate
 
 
 def measure_dequantisation(
@@ -70,6 +72,16 @@ def _measure(
         for _ in range(count):
             quants.dequantize(raw, qtype)
 
-    seconds, gguf_seconds = best_seconds(ours, theirs)
-    rates = (out.size / seconds, out.size / gguf_seconds)
-    return Dequantisation(qtype, rows, columns, team.threads, *rates)
+    runs = (ours, theirs) if _gguf_reads(qtype, raw) else (ours,)
+    rates = [out.size / seconds for seconds in best_seconds(*runs)]
+    gguf_rate = rates[1] if len(rates) > 1 else None
+    return Dequantisation(qtype, rows, columns, team.threads, rates[0], gguf_rate)
+
+
+def _gguf_reads(qtype: GGMLQuantizationType, raw: NDArray[np.uint8]) -> bool:
+    """Whether the gguf package can read the type, and not only knows its size."""
+    try:
+        quants.dequantize(raw[:1], qtype)
+    except NotImplementedError:
+        return False
+    return True

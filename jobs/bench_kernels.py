@@ -98,8 +98,9 @@ def dequantisation_table(measured: Sequence[Dequantisation]) -> list[str]:
     rows = [("dequantise", "weight", "threads", "Mvalues/s", "gguf Mvalues/s", "ratio")]
     for each in measured:
         place = (each.qtype.name, f"{each.rows}x{each.columns}", str(each.threads))
-        rates = (f"{each.rate / 1e6:.1f}", f"{each.gguf_rate / 1e6:.1f}", f"{each.ratio:.1f}x")
-        rows.append((*place, *rates))
+        theirs = "none" if each.gguf_rate is None else f"{each.gguf_rate / 1e6:.1f}"
+        ratio = "none" if each.ratio is None else f"{each.ratio:.1f}x"
+        rows.append((*place, f"{each.rate / 1e6:.1f}", theirs, ratio))
     return aligned(rows)
 
 
