@@ -13,12 +13,14 @@ class BlockTables:
         keys: keys of the sequence's full blocks; they outlive the blocks.
         num_published: blocks, from the left, that were let into the prefix cache.
         state: the slot of the sequence's recurrent state; None where it has none.
+        saved_state: the slot of a copy of it for forks, and the tokens it had taken in then.
     """
 
     def __init__(self, tables: Sequence[BlockTable], keys: BlockKeys) -> None:
         self.keys = keys
         self.num_published = 0
         self.state: int | None = None
+        self.saved_state: tuple[int, int] | None = None
         self._tables = tuple(tables)
 
     def __iter__(self) -> Iterator[BlockTable]:

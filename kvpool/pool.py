@@ -15,6 +15,9 @@ from .sizing import PoolLimits
 CopyBlock = Callable[[int, BlockId, BlockId], None]
 """Copies a block's K/V within a layer group: (group index, source, target)."""
 
+CopyState = Callable[[int, int], None]
+"""Copies a recurrent state: (slot of the source, slot of the target)."""
+
 
 @dataclass(frozen=True, slots=True)
 class PoolUsage:
@@ -95,6 +98,8 @@ class KVPool:
         copy_block: CopyBlock | None = None,
         prefix_caching: bool = True,
         num_states: int = 0,
+        num_saved_states: int = 0,
+        copy_state: CopyState | None = None,
     ) -> None:
         """Make a pool in which all blocks are free.
 
@@ -107,6 +112,8 @@ class KVPool:
             prefix_caching: whether `publish` lets blocks be found.
             num_states: recurrent states, one for each sequence that holds blocks; 0 for none. A
                 state cannot be shared: it is what it is after its sequence's last token.
+            num_saved_states: slots behind these, for copies that forks start from.
+            copy_state: copies a state; None where there are no arrays.
         """
         assert not (num_states and prefix_caching), "a state cannot start with a prefix"
         self.groups = tuple(groups)
@@ -119,6 +126,9 @@ class KVPool:
         self.prefix_caching = prefix_caching
         self.num_states = num_states
         self._free_states = list(range(num_states))
+        self._all_states = range(num_states + num_saved_states)
+        self._free_saved_states = list(self._all_states[num_states:])
+        self._copy_state = copy_state
         self._copy_block = copy_block
         self._limits = limits
         self._pools = tuple(BlockPool(count) for count in num_blocks)
@@ -234,9 +244,9 @@ class KVPool:
 
         Whoever first writes into a block that both have gets a copy (``allocate``). None where the
         parent's window has moved on past what the fork's next token attends to, or its recurrent
-        state past the token before that.
+        state past the token before that without being saved.
         """
-        if self.num_states:
+        if self.num_states and num_tokens > 0 and not _has_saved(parent, num_tokens):
             return None
         columns = -(-num_tokens // self.block_size)
         firsts = [self._first_column(group, num_tokens) for group in self.groups]
@@ -251,7 +261,28 @@ class KVPool:
                 pool.retain(block)
             ours.start_at(first)
             ours.append(blocks)
+        self._fork_state(parent, fork)
         return fork
+
+    def save_state(self, tables: BlockTables, num_tokens: int) -> None:
+        """Keep a copy of a sequence's recurrent state for forks, if there is a slot for it.
+
+        Args:
+            tables: the sequence's.
+            num_tokens: that the state has taken in.
+        """
+        if not _has_saved(tables, num_tokens) and self._free_saved_states:
+            assert tables.state is not None, "a sequence without a state"
+            self.drop_saved_state(tables)
+            slot = self._free_saved_states.pop()
+            tables.saved_state = slot, num_tokens
+            self._copy(tables.state, slot)
+
+    def drop_saved_state(self, tables: BlockTables) -> None:
+        """Give back the copy of a sequence's state, if it has one."""
+        if tables.saved_state is not None:
+            self._free_saved_states.append(tables.saved_state[0])
+            tables.saved_state = None
 
     def free_outside_window(self, tables: BlockTables, next_position: int) -> None:
         """Give back blocks that no token from ``next_position`` on attends to."""
@@ -270,6 +301,7 @@ class KVPool:
         if tables.state is not None:
             self._free_states.append(tables.state)
             tables.state = None
+        self.drop_saved_state(tables)
 
     def ahead(self, tables: BlockTables, start: int, end: int) -> tuple[int, ...]:
         """Blocks of each group that a sequence takes to write the tokens from ``start`` to ``end``.
@@ -330,7 +362,9 @@ class KVPool:
         """Every held block is held by the live tables and by nothing else; for tests."""
         live = list(live)
         states = [tables.state for tables in live if tables.state is not None]
-        assert sorted(self._free_states + states) == list(range(self.num_states)), "a lost state"
+        states += [tables.saved_state[0] for tables in live if tables.saved_state is not None]
+        states += self._free_states + self._free_saved_states
+        assert sorted(states) == list(self._all_states), "a lost state"
         tables_by_group = list(zip(*live, strict=True)) or [() for _ in self._pools]
         for pool, tables in zip(self._pools, tables_by_group, strict=True):
             pool.check_invariants()
@@ -347,6 +381,17 @@ class KVPool:
         """The column of the first position that a token at ``position`` attends to."""
         return _first_in_reach(group, position) // self.block_size
 
+    def _fork_state(self, parent: BlockTables, fork: BlockTables) -> None:
+        """Give a fork a state of its own: a copy of the one saved, or any to begin anew with."""
+        if self.num_states:
+            fork.state = self._free_states.pop()
+            if parent.saved_state is not None:
+                self._copy(parent.saved_state[0], fork.state)
+
+    def _copy(self, source: int, target: int) -> None:
+        if self._copy_state is not None:
+            self._copy_state(source, target)
+
     def _copy_on_write(self, group: int, table: BlockTable, column: int) -> None:
         """Give a sequence its own copy of a block it shares."""
         pool, shared = self._pools[group], table.block(column)
@@ -360,6 +405,11 @@ class KVPool:
 def _first_in_reach(group: LayerGroup, position: int) -> int:
     """The first position that a token at ``position`` attends to in a group."""
     return 0 if group.window is None else max(0, position - group.window + 1)
+
+
+def _has_saved(tables: BlockTables, num_tokens: int) -> bool:
+    """Whether there is a copy of the recurrent state after so many tokens."""
+    return tables.saved_state is not None and tables.saved_state[1] == num_tokens
 
 
 def _is_shared(table: BlockTable, pool: BlockPool, column: int) -> bool:

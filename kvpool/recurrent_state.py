@@ -65,6 +65,12 @@ class StateCache:
         """Sequences that have a state at the same time."""
         return int(self.inputs.shape[1])
 
+    def copy_state(self, source: int, target: int) -> None:
+        """Copy a state of all layers; what the slot held before is gone."""
+        for array in (self.inputs, self.memories):
+            array[:, target] = array[:, source]
+        self._tokens[target] = self._tokens[source]
+
     def begin_step(self, slots: NDArray[np.int32], starts: NDArray[np.int32]) -> None:
         """Check that states are those after the tokens before `starts`, or begin anew at 0.
 

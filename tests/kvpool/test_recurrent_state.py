@@ -45,12 +45,48 @@ def test_room_for_nothing_takes_no_state():
     pool.check_invariants([first, second])
 
 
-def test_a_state_has_moved_on_and_cannot_be_shared():
-    """Forks compute their prompt themselves; a pool with prefixes is refused."""
+def test_a_fork_gets_a_copy_of_a_saved_state():
+    """After as many tokens as it shares, as long as the copy is kept; else it computes anew."""
+    copies = []
+    pool = KVPool(
+        [GROUP], [12], LIMITS, prefix_caching=False, num_states=3, num_saved_states=1,
+        copy_state=lambda source, target: copies.append((source, target)),
+    )  # fmt: skip
+    parent, other = pool.new_tables(), pool.new_tables()
+    pool.allocate(parent, 0, 5)
+    pool.allocate(other, 0, 5)
+    assert pool.fork(parent, 5) is None
+    pool.save_state(parent, 5)
+    pool.save_state(parent, 5)
+    pool.save_state(other, 5)  # no slot is left
+    saved = parent.saved_state[0]
+    assert (3, None) == (saved, other.saved_state)
+    pool.allocate(parent, 5, 9)
+    assert pool.fork(parent, 4) is None
+    fork = pool.fork(parent, 5)
+    pool.check_invariants([parent, other, fork])
+    assert copies == [(parent.state, saved), (saved, fork.state)]
+    assert len({parent.state, other.state, fork.state}) == 3
+    pool.drop_saved_state(parent)
+    assert pool.fork(parent, 5) is None
+    pool.save_state(other, 5)
+    assert other.saved_state == (saved, 5)
+    pool.free(other)
+    pool.check_invariants([parent, fork])
+
+
+def test_a_fork_of_nothing_begins_anew():
+    """A prompt of one token leaves none to share."""
     pool = new_pool()
     parent = pool.new_tables()
-    pool.allocate(parent, 0, 6)
-    assert pool.fork(parent, 5) is None
+    pool.allocate(parent, 0, 3)
+    fork = pool.fork(parent, 0)
+    assert fork.state not in (None, parent.state)
+    pool.check_invariants([parent, fork])
+
+
+def test_states_and_a_prefix_cache_do_not_go_together():
+    """A state cannot be cut back to a prefix."""
     with pytest.raises(AssertionError, match="cannot start with a prefix"):
         KVPool([GROUP], [12], LIMITS, num_states=3)
 
@@ -63,6 +99,21 @@ def test_a_lost_state_is_noticed():
     tables.state = None
     with pytest.raises(AssertionError, match="a lost state"):
         pool.check_invariants([tables])
+
+
+def test_a_copy_goes_on_where_its_source_was():
+    """All layers, and the number of tokens; no other slot is touched."""
+    cache = StateCache(SHAPE, 3)
+    cache.inputs[:] = np.arange(3)[None, :, None, None]
+    cache.memories[:] = np.arange(3)[None, :, None, None, None]
+    cache.end_step(np.array([1]), np.array([7]))
+    cache.copy_state(1, 2)
+    assert np.unique(cache.inputs[:, 2]).tolist() == [1]
+    assert np.unique(cache.memories[:, 2]).tolist() == [1]
+    assert np.unique(cache.inputs[:, 0]).tolist() == [0]
+    cache.begin_step(np.array([2]), np.array([7]))
+    with pytest.raises(AssertionError, match="cannot go on at"):
+        cache.begin_step(np.array([1]), np.array([6]))
 
 
 def test_a_cache_is_as_large_as_its_shape_says():

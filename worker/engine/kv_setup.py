@@ -21,6 +21,7 @@ from worker.models.model import Model
 from .config import EngineConfig
 
 _log = logging.getLogger(__name__)
+_SAVED_STATES = 4  # rows whose further completions begin in the same step; others compute anew
 
 
 def build_kv(model: Model, config: EngineConfig, max_model_len: int) -> tuple[KVPool, KVCache]:
@@ -49,7 +50,9 @@ def build_kv(model: Model, config: EngineConfig, max_model_len: int) -> tuple[KV
         limits,
         copy_block=cache.copy_block,
         prefix_caching=config.prefix_caching and states is None,
-        num_states=0 if states is None else states.slots,
+        num_states=0 if states is None else config.max_num_seqs,
+        num_saved_states=0 if states is None else _SAVED_STATES,
+        copy_state=None if states is None else states.copy_state,
     )
     return pool, cache
 
@@ -68,9 +71,13 @@ def _states(shape: StateShape | None, config: EngineConfig) -> StateCache | None
             "each row, which cannot be shared",
             f"{shape.n_bytes:,}",
         )
-    needed = config.max_num_seqs * shape.n_bytes
-    check_memory(needed, "max_num_seqs", lambda available: available // shape.n_bytes)
-    return StateCache(shape, config.max_num_seqs)
+    slots = config.max_num_seqs + _SAVED_STATES
+
+    def most_rows(available: int) -> int:
+        return max(0, available // shape.n_bytes - _SAVED_STATES)
+
+    check_memory(slots * shape.n_bytes, "max_num_seqs", most_rows)
+    return StateCache(shape, slots)
 
 
 def _num_blocks(

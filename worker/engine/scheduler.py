@@ -146,6 +146,8 @@ class Scheduler:
     def _continue(self, sequence: Sequence, budget: int) -> int:
         """Allocate a sequence's next chunk, preempting from the newest; 0: it was the newest."""
         self._pool.free_outside_window(sequence.tables, sequence.num_computed_tokens)
+        if sequence.num_generated_tokens > 1:  # its forks had their chance
+            self._pool.drop_saved_state(sequence.tables)
         while not (num_tokens := self._allocate(sequence, budget)):
             newest = self._running.pop()
             self._preempt(newest)
@@ -265,6 +267,8 @@ class Scheduler:
         """
         tables, start = sequence.tables, sequence.num_computed_tokens
         num_tokens = min(sequence.num_uncomputed_tokens, budget)
+        if self._pool.num_states and sequence.will_fork:
+            num_tokens = min(num_tokens, self._until_forks(sequence))
         room = self._pool.room(tables, start)
         if num_tokens > 1 and room > 1:
             room = max(1, self._pool.room(tables, start, self._needed_soon(sequence)))
@@ -273,6 +277,13 @@ class Scheduler:
             fits = self._pool.allocate(sequence.tables, start, start + num_tokens)
             assert fits, "there was room"
         return num_tokens
+
+    def _until_forks(self, sequence: Sequence) -> int:
+        """Tokens up to where forks begin, the prompt's last; there, the state is saved for them."""
+        last = len(sequence.prompt_token_ids) - 1
+        if sequence.num_computed_tokens == last > 0:
+            self._pool.save_state(sequence.tables, last)
+        return max(1, last - sequence.num_computed_tokens)
 
     def _give_up(self, sequence: Sequence) -> None:
         """Take a sequence's blocks away."""

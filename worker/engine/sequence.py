@@ -121,6 +121,11 @@ class Sequence:
         """Whether it waits in front of new rows: preempted, or its row is running already."""
         return self.num_known_tokens > 0 or self.forked_from is not None
 
+    @property
+    def will_fork(self) -> bool:
+        """Whether other completions of the row are to share its prompt once that is computed."""
+        return self.params.n > 1 and self.forked_from is None and self.num_generated_tokens == 0
+
     def computed(self, num_tokens: int) -> None:
         """The K/V of the next ``num_tokens`` tokens are in the cache."""
         self.num_computed_tokens += num_tokens

@@ -88,12 +88,17 @@ def test_preempted_rows_begin_with_a_new_state(model):
 
 
 def test_completions_of_one_row_are_those_of_its_draws(model):
-    """Each computes the prompt itself: a state cannot be forked once it has moved on."""
+    """They begin with a copy of the state before the prompt's last token, or compute it anew."""
     rows = [replace(row, sampling=replace(row.sampling, n=3)) for row in make_rows()[1::2]]
-    one_by_one, _ = run(model, rows, **ALONE)
+    rows += [replace(rows[0], row_id=99, prompt_token_ids=[77])]
+    one_by_one, stats = run(model, rows, **ALONE)
+    assert stats.prefix_cache_hits == 0
     together, stats = run(model, rows)
     assert one_by_one == together
-    assert stats.prefix_cache_hits == 0
+    prompts = [len(row.prompt_token_ids) - 1 for row in rows]
+    assert 2 * sum(sorted(prompts)[:4]) <= stats.prefix_cache_hits <= 2 * sum(prompts)
+    for settings in ({"max_num_batched_tokens": 7, "max_num_seqs": 4}, {"kv_pool_tokens": 128}):
+        assert one_by_one == run(model, rows, **settings)[0]
     assert all(len({tokens for _, tokens, _ in each}) > 1 for each in together.values())
 
 
