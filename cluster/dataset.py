@@ -1,7 +1,9 @@
 """The input dataset: its files in row-id order, their checked footers and one schema."""
 
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -92,6 +94,18 @@ class InputDataset:
     def num_rows(self) -> int:
         """Rows of all files."""
         return self.files[-1].first_row + self.files[-1].num_rows if self.files else 0
+
+    def row_group_of(self, row_id: int) -> tuple[int, int]:
+        """Return the index of the file that a row is in, and of the row group there.
+
+        The row behind the last one is in the file behind the last one.
+        """
+        if row_id >= self.num_rows:
+            return len(self.files), 0
+        index = bisect_right(self.files, row_id, key=lambda file: file.first_row) - 1
+        row = row_id - self.files[index].first_row
+        ends = accumulate(group.num_rows for group in self.files[index].row_groups)
+        return index, next(i for i, end in enumerate(ends) if row < end)
 
     @property
     def num_bytes(self) -> int:

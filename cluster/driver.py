@@ -11,17 +11,19 @@ import pyarrow as pa
 import kvpool.errors
 import worker.errors
 
+from .committed import NOTHING, Committed
 from .dispatcher import Dispatcher, Outcome
 from .errors import JobConfigError, JobStoppedError, RowErrorsError
 from .input_files import display
 from .job import Job
-from .manifest import NUMERICS_VERSION, PartRecord
+from .journal import Journal, read_journals
+from .manifest import NUMERICS_VERSION
 from .parts import PartWriter
 from .plan import Shard
 from .progress import Phase, Progress, ProgressCallback
 from .run_directory import RunDirectory
 from .shard_table import check_rows
-from .statistics import SampleSpool
+from .statistics import SampleSpool, write_worker_totals
 from .stop_signal import StopSignal
 from .time_histogram import TimeHistogram
 from .version import VERSION
@@ -56,6 +58,8 @@ class Driver:
         placement: how many workers, of how many threads.
         stop: tells whether a signal came.
         progress: told about the job's state.
+        committed: what earlier drivers of the run left.
+        numerics: the numerics identity of the rows they left; None if there are none.
     """
 
     def __init__(
@@ -68,6 +72,8 @@ class Driver:
         placement: Placement,
         stop: StopSignal,
         progress: ProgressCallback,
+        committed: Committed = NOTHING,
+        numerics: str | None = None,
     ) -> None:
         config = job.cluster
         self._config = config
@@ -84,20 +90,29 @@ class Driver:
             max_attempts=config.max_attempts,
         )
         self._samples = SampleSpool(run)
+        self._journal: Journal | None = None
         self._parts: PartWriter | None = None
+        self._numerics = numerics
         self._phase = Phase.STARTING
         self._started = monotonic()
         self._next_report = 0.0
         self.workers: dict[str, WorkerRecord] = {}
-        self.totals = Totals()
+        self.rows_before = committed.num_rows
+        self.totals = Totals(
+            num_rows=committed.num_rows,
+            num_errors=committed.num_errors,
+            first_error=committed.first_error,
+        )
         self.ttft = TimeHistogram()
-        self.part_records: list[PartRecord] = []
+        self.part_records = [committed.parts[index] for index in sorted(committed.parts)]
+        self.totals.generated_tokens = sum(part.num_generated_tokens for part in self.part_records)
         self.elapsed_s = 0.0
 
     @property
     def numerics(self) -> str:
-        """The numerics identity that all workers share; there is a ready worker."""
-        return next(w.numerics for w in self.workers.values() if w.numerics is not None)
+        """The numerics identity that all rows of the run share; there is a ready worker."""
+        assert self._numerics is not None, "asked for once a worker is ready"
+        return self._numerics
 
     def start(self) -> None:
         """Start the workers; return when all are ready, or some are and the others take too long.
@@ -122,11 +137,16 @@ class Driver:
             ClusterError: a shard was given up.
         """
         self._phase, self._parts = Phase.RUNNING, parts
+        self._journal = Journal(self._run, self.rows_before)
         self._started = monotonic()
-        self._write_parts()
-        while not parts.is_done:
-            self._dispatch(shards)
-            self._turn()
+        try:
+            self._write_parts()
+            self._check_errors()
+            while not parts.is_done:
+                self._dispatch(shards)
+                self._turn()
+        finally:
+            self._note(last=True)
         self.elapsed_s = monotonic() - self._started
         self._phase = Phase.FINISHING
         self._tell()
@@ -141,9 +161,16 @@ class Driver:
             f"{len(self.part_records)} finished parts of {display(str(self._run.path))}"
         )
 
-    def write_samples(self) -> None:
-        """Write the per-second statistics."""
+    def write_statistics(self) -> None:
+        """Write the statistics of workers and seconds, those of earlier drivers among them.
+
+        Raises:
+            JobStoppedError: the storage failed.
+        """
+        self._note(last=True)
         self._samples.write()
+        journals = read_journals(self._run.shards)
+        write_worker_totals(self._run, [row for entry in journals for row in entry.workers])
 
     def _turn(self) -> None:
         """Wait a moment, take in what came back, and tell how things stand."""
@@ -154,7 +181,19 @@ class Driver:
         for event in self._pool.poll(_POLL_S):
             self._handle(event)
         self._ask_reports()
+        self._note()
         self._tell()
+
+    def _note(self, *, last: bool = False) -> None:
+        """Write the journal and the samples when it is time, or the driver ends."""
+        if self._journal is None:
+            return
+        rows = [worker.as_row() for worker in self.workers.values()]
+        if last:
+            self._samples.flush()
+            self._journal.write(self.totals.num_rows, rows)
+        else:
+            self._journal.write_if_due(self.totals.num_rows, rows)
 
     def _dispatch(self, shards: Iterator[Shard]) -> None:
         while True:
@@ -216,13 +255,13 @@ class Driver:
         record = self.workers[worker_id]
         if "error" in answer:
             raise _worker_error(record.node, answer["error_class"], answer["error"])
-        for other in self.workers.values():
-            if other.numerics not in (None, answer["numerics"]):
-                raise JobConfigError(
-                    f"node {record.node} computes with {answer['numerics']}, node {other.node} "
-                    f"with {other.numerics}: rows would depend on where they are done; use one "
-                    "kind of machine and library"
-                )
+        self._numerics = self._numerics or answer["numerics"]
+        if self._numerics != answer["numerics"]:
+            raise JobConfigError(
+                f"node {record.node} computes with {answer['numerics']}, {self._others()} "
+                f"with {self._numerics}: rows would depend on where they are done; use one "
+                "kind of machine and library"
+            )
         record.numerics, record.load_s = answer["numerics"], answer["load_s"]
         record.reserved_bytes = answer["reserved_bytes"]
         record.available_bytes = answer["available_bytes"]
@@ -230,6 +269,11 @@ class Driver:
             self._check_memory(record.node)
             self._tell(f"{worker_id} on {record.node}: KV pool of {answer['kv_pool']}")
         self._dispatcher.add_worker(worker_id)
+
+    def _others(self) -> str:
+        """Say whose numerics identity a newcomer differs from."""
+        nodes = [w.node for w in self.workers.values() if w.numerics is not None]
+        return f"node {nodes[0]}" if nodes else "the rows that are done already"
 
     def _check_memory(self, node: str) -> None:
         """Refuse workers that fit one by one and not together, before the node kills them.
@@ -348,6 +392,7 @@ class Driver:
                 phase=self._phase,
                 num_rows=self._num_rows,
                 rows_done=self.totals.num_rows,
+                rows_before=self.rows_before,
                 num_errors=self.totals.num_errors,
                 prompt_tokens=sum(w.total("prefill_tokens") for w in workers),
                 generated_tokens=sum(w.total("decode_tokens") for w in workers),

@@ -1,5 +1,6 @@
 """The fingerprint of a job: everything that can change a row, by name."""
 
+import json
 from dataclasses import asdict
 from typing import Any
 
@@ -8,13 +9,13 @@ from .job import Job
 from .manifest import NUMERICS_VERSION
 
 
-def fingerprint(job: Job, model_sha256: str, numerics: str) -> dict[str, Any]:
+def fingerprint(job: Job, model_sha256: str, numerics: str | None) -> dict[str, Any]:
     """Return what must be equal for two runs to be the same one, in JSON's types.
 
     Args:
         job: as configured.
         model_sha256: hash of the model file.
-        numerics: the workers' numerics identity.
+        numerics: the workers' numerics identity; None before one of them told.
     """
     engine = job.engine
     date = engine.chat_template_date
@@ -27,9 +28,9 @@ def fingerprint(job: Job, model_sha256: str, numerics: str) -> dict[str, Any]:
         "tokenizer_pre": engine.tokenizer_pre,
         "parse_special": engine.parse_special,
         "chat_template": engine.chat_template,
-        "chat_template_kwargs": dict(engine.chat_template_kwargs),
+        "chat_template_kwargs": json.loads(json.dumps(dict(engine.chat_template_kwargs))),
         "chat_template_date": None if date is None else date.isoformat(),
-        "sampling": asdict(job.sampling),
+        "sampling": json.loads(json.dumps(asdict(job.sampling))),  # lists, as a manifest has them
         "max_n": job.max_n,
         "seed": engine.job_seed,
         "compute": engine.compute,

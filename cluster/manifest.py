@@ -43,6 +43,14 @@ class PartRecord:
     num_generated_tokens: int
     checksum: str
 
+    @classmethod
+    def read(cls, path: Path) -> "PartRecord | None":
+        """Read a record; None if the file does not hold one."""
+        try:
+            return cls(**json.loads(path.read_bytes()))
+        except (ValueError, TypeError):
+            return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
@@ -62,6 +70,11 @@ class Manifest:
     cutting: CuttingRule
     template_date: str
     parts: list[PartRecord] = field(default_factory=list)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the input."""
+        return sum(int(file["num_rows"]) for file in self.inputs)
 
     def with_parts(self, parts: list[PartRecord]) -> "Manifest":
         """Return the manifest of the finished run."""

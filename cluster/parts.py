@@ -12,6 +12,7 @@ from worker.engine.checksum import TokenChecksum
 from worker.engine.request import RowId
 
 from .commit import HashingFile, committed_file
+from .committed import NOTHING, Committed
 from .dataset import InputDataset
 from .manifest import PartRecord
 from .optional_column import OptionalColumn
@@ -46,6 +47,7 @@ class PartWriter:
         rule: where parts begin and end.
         schema: of the parts.
         optional: result columns that were asked for.
+        committed: what an earlier driver left.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class PartWriter:
         rule: CuttingRule,
         schema: pa.Schema,
         optional: frozenset[OptionalColumn],
+        committed: Committed = NOTHING,
     ) -> None:
         self._run = run
         self._rule = rule
@@ -62,13 +65,16 @@ class PartWriter:
         self._schema = schema
         self._names = result_names(optional)
         self._reader = read_user_columns(dataset)
+        indices = range(rule.num_parts(dataset.num_rows))
+        self._unwritten = deque(index for index in indices if index not in committed.parts)
         self._committed: dict[int, list[range]] = {}
-        self.next_part = 0
+        for rows in committed.shards:
+            self.add(rows)
 
     @property
     def is_done(self) -> bool:
         """Whether every part is written."""
-        return self.next_part == self._rule.num_parts(self._num_rows)
+        return not self._unwritten
 
     def add(self, rows: range) -> None:
         """Take note of a committed shard."""
@@ -82,17 +88,19 @@ class PartWriter:
             JobStoppedError: the storage failed; the shards are still there.
         """
         while not self.is_done and self._is_ready():
-            shards = sorted(self._committed.pop(self.next_part, []), key=lambda rows: rows.start)
-            yield self._write(shards)
-            self.next_part += 1
+            index = self._unwritten[0]
+            shards = sorted(self._committed.pop(index, []), key=lambda rows: rows.start)
+            yield self._write(index, shards)
+            self._unwritten.popleft()
 
     def _is_ready(self) -> bool:
-        wanted = self._rule.part_range(self.next_part, self._num_rows)
-        return sum(map(len, self._committed.get(self.next_part, []))) == len(wanted)
+        index = self._unwritten[0]
+        wanted = self._rule.part_range(index, self._num_rows)
+        return sum(map(len, self._committed.get(index, []))) == len(wanted)
 
-    def _write(self, shards: list[range]) -> PartRecord:
-        index = self.next_part
+    def _write(self, index: int, shards: list[range]) -> PartRecord:
         rows = self._rule.part_range(index, self._num_rows)
+        self._reader.skip_to(rows.start)
         results = _ShardResults(self._run, shards)
         totals = _PartTotals()
         with committed_file(self._run.part_path(index)) as file:

@@ -1,11 +1,11 @@
 """The shard plan: a rule that cuts the rows into shards, the same every time it is applied.
 
 No list of shards is kept. Parts are ranges of a fixed number of rows; inside a part, rows are
-taken in order until a shard is full by rows or by bytes. So the cuts after a part's first row
-depend on nothing before it, and a run can go on at any part.
+taken in order until a shard is full by rows or by bytes. A run that goes on cuts the rows that
+are still wanted by the same rule; where it cuts them cannot be seen in a part.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,16 +84,22 @@ class Shard:
         return range(self.first_row, self.first_row + self.num_rows)
 
 
-def cut_shards(reader: RowReader, rule: CuttingRule, num_rows: int) -> Iterator[Shard]:
-    """Yield the shards from the reader's position to the dataset's last row.
+def cut_shards(reader: RowReader, rule: CuttingRule, wanted: Iterable[range]) -> Iterator[Shard]:
+    """Yield the shards of all wanted rows; none crosses the border of a part.
 
     Args:
-        reader: positioned at the first row of a part; gives request columns.
+        reader: gives request columns; not past the first wanted row.
         rule: where to cut.
-        num_rows: rows of the dataset.
+        wanted: row ids, ascending.
     """
-    while (start := reader.next_row) < num_rows:
-        limit = min(rule.shard_rows, rule.part_range(rule.part_of(start), num_rows).stop - start)
+    for rows in wanted:
+        reader.skip_to(rows.start)
+        yield from _cut(reader, rule, rows.stop)
+
+
+def _cut(reader: RowReader, rule: CuttingRule, stop: int) -> Iterator[Shard]:
+    while (start := reader.next_row) < stop:
+        limit = min(rule.shard_rows, rule.part_range(rule.part_of(start), stop).stop - start)
         batches, taken, size = [], 0, 0
         for batch in reader.read(limit):
             ends = size + np.cumsum(row_sizes(batch))

@@ -22,7 +22,8 @@ class Progress:
         phase: what it is doing.
         num_rows: rows of the dataset.
         rows_done: rows that are committed.
-        num_errors: those of them that failed.
+        rows_before: those of them that earlier drivers of the run committed.
+        num_errors: those of rows_done that failed.
         prompt_tokens: tokens prefilled so far by all workers.
         generated_tokens: tokens generated so far by all workers.
         elapsed_s: seconds since generation started.
@@ -34,6 +35,7 @@ class Progress:
     phase: Phase
     num_rows: int = 0
     rows_done: int = 0
+    rows_before: int = 0
     num_errors: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0

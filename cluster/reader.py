@@ -1,7 +1,7 @@
 """Streaming reads of the dataset: each row group once, in order, in bounded batches."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -83,6 +83,9 @@ class RowReader:
         first_row: int,
     ) -> None:
         self.next_row = first_row
+        self._dataset = dataset
+        self._view = view
+        self._columns = columns
         self._pending: deque[pa.RecordBatch] = deque()
         self._batches = _batches(dataset, view, columns, first_row)
 
@@ -103,6 +106,22 @@ class RowReader:
             num_rows -= batch.num_rows
             yield batch
 
+    def skip_to(self, row_id: int) -> None:
+        """Move forward to a row. Row groups between its own and the present one are not decoded.
+
+        Raises:
+            InputError: as ``read``.
+        """
+        assert row_id >= self.next_row, "a cursor moves forward only"
+        if self._dataset.row_group_of(row_id) == self._dataset.row_group_of(self.next_row):
+            for _ in self.read(row_id - self.next_row):
+                pass
+            return
+        self._batches.close()
+        self._pending.clear()
+        self._batches = _batches(self._dataset, self._view, self._columns, row_id)
+        self.next_row = row_id
+
     def give_back(self, batch: pa.RecordBatch) -> None:
         """Put the tail of the batch that was read last back before the cursor."""
         if batch.num_rows:
@@ -115,7 +134,7 @@ def _batches(
     view: BatchView,
     columns: Sequence[str] | None,
     first_row: int,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch]:
     for file in dataset.files:
         skip = first_row - file.first_row
         if file.num_rows <= max(skip, 0):

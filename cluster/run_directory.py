@@ -5,12 +5,13 @@ The layout::
     part-00000.parquet ...   complete files in input order; all that readers of Parquet folders see
     _manifest.json           what the run is
     _lock                    held by the driver that writes here; gone when the run is finished
-    _shards/                 committed shards and other work in progress; gone when finished
+    _shards/                 committed shards, records of parts, journals of drivers and other work
+                             in progress; gone when finished
     _stats/*.parquet         statistics, once finished
     _SUCCESS                 comes last
 """
 
-import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Iterable
@@ -30,6 +31,7 @@ from .commit import (
 )
 from .errors import JobConfigError, JobStoppedError
 from .input_files import display
+from .lock import take_lock
 from .manifest import Manifest, PartRecord
 
 MANIFEST: Final = "_manifest.json"
@@ -50,21 +52,26 @@ class RunDirectory:
         path: the folder.
         lock: the open lock file; the lock ends with the process, however it ends.
         created: whether the folder was made for this run.
+
+    Attributes:
+        manifest: of the run that lies there; None before one has begun.
+        is_complete: whether that run is finished.
     """
 
     def __init__(self, path: Path, lock: BinaryIO, *, created: bool) -> None:
         self.path = path
+        self.manifest: Manifest | None = None
+        self.is_complete = False
         self._lock = lock
         self._created = created
-        self._begun = False
 
     @classmethod
     def claim(cls, output: str) -> "RunDirectory":
-        """Make the folder if need be and lock it.
+        """Make the folder if need be, lock it, and see whether a run lies in it.
 
         Raises:
-            JobConfigError: it holds something else, a finished or an unfinished run, another driver
-                writes there, or it cannot be made. Nothing in it is changed then.
+            JobConfigError: it holds something else, another driver writes there, or it cannot be
+                made. Nothing in it is changed then.
             JobStoppedError: its disk is full.
         """
         path = Path(output)
@@ -73,7 +80,7 @@ class RunDirectory:
             _refuse_foreign(path, name)
             created = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
-            lock = (path / LOCK).open("ab")
+            lock = take_lock(path / LOCK, name)
         except OSError as error:
             refuse_full(path, error)
             raise JobConfigError(
@@ -81,8 +88,9 @@ class RunDirectory:
             ) from error
         run = cls(path, lock, created=created)
         try:
-            run._take_lock(name)
-            _refuse_earlier_run(path, name)
+            if (path / MANIFEST).exists():
+                run.manifest = Manifest.read(path / MANIFEST)
+                run.is_complete = (path / SUCCESS).exists()
         except BaseException:
             lock.close()
             raise
@@ -106,7 +114,15 @@ class RunDirectory:
         """
         # First: folders without a manifest, left by a full disk, would be somebody else's.
         commit_json(self.path / MANIFEST, manifest.to_json())
-        self._begun = True
+        self.manifest = manifest
+        self.make_folders()
+
+    def make_folders(self) -> None:
+        """Make the folders of a run that is not finished; a driver may have died before it could.
+
+        Raises:
+            JobStoppedError: the storage failed.
+        """
         with storage_errors(self.path):
             self.shards.mkdir(exist_ok=True)
             self.stats.mkdir(exist_ok=True)
@@ -114,6 +130,52 @@ class RunDirectory:
     def shard_path(self, rows: range) -> Path:
         """Return the file of a shard, named by its row ids so that names sort in row order."""
         return self.shards / f"rows-{rows.start:012d}-{rows.stop:012d}.arrow"
+
+    def shard_ranges(self) -> list[range]:
+        """Return the row ids of the committed shards, by their files' names, ascending."""
+        with storage_errors(self.path):
+            names = sorted(path.stem for path in self.shards.glob("rows-*.arrow"))
+        return [range(*map(int, name.split("-")[1:])) for name in names]
+
+    def record_path(self, index: int) -> Path:
+        """Return the file of a part's record."""
+        return self.shards / f"part-{index:05d}.json"
+
+    def row_stats_path(self, index: int) -> Path:
+        """Return the file of the statistics of a part's rows, until the run is finished."""
+        return self.shards / f"stats-{index:05d}.arrow"
+
+    def part_records(self) -> list[PartRecord]:
+        """Return the records of the parts written so far, in order; damaged ones do not count.
+
+        Raises:
+            JobStoppedError: the storage failed.
+        """
+        with storage_errors(self.path):
+            files = sorted(self.shards.glob("part-*.json"))
+            records = [PartRecord.read(file) for file in files]
+        return [record for record in records if record is not None]
+
+    def holds_part(self, record: PartRecord) -> bool:
+        """Tell whether a part's file is the one that was recorded, its rows' statistics beside it.
+
+        Raises:
+            JobStoppedError: the storage failed.
+        """
+        path = self.part_path(record.index)
+        with storage_errors(self.path):
+            if not path.exists() or not self.row_stats_path(record.index).exists():
+                return False
+            if path.stat().st_size != record.size:
+                return False
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == record.sha256
+
+    def temporaries(self) -> list[Path]:
+        """Return the files that were being written when a driver was killed."""
+        with storage_errors(self.path):
+            folders = (self.path, self.shards, self.stats)
+            return [path for folder in folders for path in folder.glob("_*.tmp")]
 
     def part_path(self, index: int) -> Path:
         """Return the file of a part."""
@@ -143,17 +205,23 @@ class RunDirectory:
             JobStoppedError: the storage does not give back what was committed.
         """
         try:
-            with (
-                storage_errors(self.path),
-                path.open("rb") as file,
-                pa.ipc.open_file(file) as reader,
-            ):
-                return reader.read_all()
+            return self._read_arrow(path)
         except pa.ArrowInvalid as error:
             raise JobStoppedError(
                 f"{display(str(path))}: was committed and cannot be read ({error}); "
                 "check the storage"
             ) from error
+
+    def read_shard(self, rows: range) -> pa.Table | None:
+        """Read a shard that an earlier driver committed; None if it is damaged.
+
+        Raises:
+            JobStoppedError: the storage failed.
+        """
+        try:
+            return self._read_arrow(self.shard_path(rows))
+        except pa.ArrowInvalid:
+            return None
 
     def record_part(self, record: PartRecord) -> None:
         """Commit the record of a part; from here on the part is trusted.
@@ -161,7 +229,7 @@ class RunDirectory:
         Raises:
             JobStoppedError: the storage failed.
         """
-        commit_json(self.shards / f"part-{record.index:05d}.json", asdict(record))
+        commit_json(self.record_path(record.index), asdict(record))
 
     def remove(self, files: Iterable[Path]) -> None:
         """Remove work in progress that is no longer needed.
@@ -182,10 +250,19 @@ class RunDirectory:
         commit_json(self.path / MANIFEST, manifest.to_json())
         with committed_file(self.path / SUCCESS):
             pass
+        self.clean()
+
+    def clean(self) -> None:
+        """Remove what only a running job needs; again if a driver was killed over it.
+
+        Raises:
+            JobStoppedError: the storage failed.
+        """
+        self.is_complete = True
         with storage_errors(self.path):
-            shutil.rmtree(self.shards)
-            (self.path / LOCK).unlink(missing_ok=True)
-            sync_folder(self.path)
+            if self.shards.exists():
+                shutil.rmtree(self.shards)
+                sync_folder(self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -195,26 +272,16 @@ class RunDirectory:
 
     def release(self) -> None:
         """Let the folder go; leave no trace if no run began."""
-        if not self._begun:
+        if self.manifest is None or self.is_complete:
             with storage_errors(self.path):
                 (self.path / LOCK).unlink(missing_ok=True)
                 if self._created and not any(self.path.iterdir()):
                     self.path.rmdir()
         self._lock.close()
 
-    def _take_lock(self, name: str) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise JobConfigError(
-                f"{name}: another driver is writing to this output folder; "
-                "wait for it or choose another folder"
-            ) from None
-        except OSError as error:
-            raise JobConfigError(
-                f"{name}: the output folder cannot be locked ({error.strerror}); choose one on a "
-                "local disk"
-            ) from error
+    def _read_arrow(self, path: Path) -> pa.Table:
+        with storage_errors(self.path), path.open("rb") as file, pa.ipc.open_file(file) as reader:
+            return reader.read_all()
 
 
 def _refuse_foreign(path: Path, name: str) -> None:
@@ -233,17 +300,3 @@ def _refuse_foreign(path: Path, name: str) -> None:
         )
     if others:
         Manifest.read(path / MANIFEST)
-
-
-def _refuse_earlier_run(path: Path, name: str) -> None:
-    if (path / SUCCESS).exists():
-        (path / LOCK).unlink(missing_ok=True)
-        raise JobConfigError(
-            f"{name}: the output folder holds a complete run; choose another folder, "
-            "or delete this one to run again"
-        )
-    if (path / MANIFEST).exists():
-        raise JobConfigError(
-            f"{name}: the output folder holds an unfinished run, and this release cannot go on "
-            "with one; choose another folder, or delete this one to run again"
-        )

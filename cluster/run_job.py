@@ -7,12 +7,14 @@ from pathlib import Path
 from worker.engine.checksum import TokenChecksum
 
 from .actor import WorkerSpec
+from .committed import NOTHING, Committed, recover
 from .dataset import InputDataset
 from .driver import Driver
 from .errors import JobConfigError
 from .fingerprint import describe_inputs, fingerprint
-from .input_files import would_read
+from .input_files import display, would_read
 from .job import Job
+from .journal import next_driver
 from .manifest import Manifest, PartRecord
 from .model_check import CheckedModel, check_model
 from .output_columns import output_schema
@@ -22,11 +24,12 @@ from .plan import CuttingRule, cut_shards
 from .progress import Phase, Progress, ProgressCallback
 from .reader import read_requests
 from .run_directory import RunDirectory
+from .same_run import NUMERICS, refuse_other_run
 from .session import embedded_cpus, ray_session, refuse_paths_in_package
-from .statistics import write_row_stats, write_worker_totals
+from .statistics import write_row_stats
 from .stop_signal import StopSignal, stop_signal
 from .summary import FinishedWithErrors, JobSummary
-from .worker_pool import WorkerPool, place_workers
+from .worker_pool import Placement, WorkerPool, place_workers
 
 
 def run_job(job: Job, progress: ProgressCallback, *, process_ends: bool = False) -> JobSummary:
@@ -56,12 +59,24 @@ def run_job(job: Job, progress: ProgressCallback, *, process_ends: bool = False)
         output_schema(dataset.schema, job.optional_columns, job.cluster.output_prefix)
         with RunDirectory.claim(job.output) as run:
             model = check_model(job, dataset)
+            if run.manifest is not None:
+                _refuse_other_run(job, dataset, run.manifest, model)
+                if run.is_complete:
+                    run.clean()
+                    return _checked(job, _earlier_summary(run, run.manifest))
             progress(Progress(phase=Phase.STARTING, num_rows=dataset.num_rows))
             cpus = embedded_cpus(job.cluster.workers, job.engine.threads)
             stop.defer()  # Ray logs what is raised while it starts, and goes on with half a session
             with ray_session(cpus, process_ends=process_ends):
                 stop.check()
                 return _run(job, dataset, run, model, stop, progress)
+
+
+def _refuse_other_run(
+    job: Job, dataset: InputDataset, manifest: Manifest, model: CheckedModel
+) -> None:
+    now = fingerprint(job, model.sha256, numerics=None)
+    refuse_other_run(manifest, display(job.output), now, describe_inputs(dataset))
 
 
 def _refuse_output_in_input(job: Job) -> None:
@@ -82,8 +97,7 @@ def _run(
     progress: ProgressCallback,
 ) -> JobSummary:
     placement = place_workers(job.cluster.workers, job.engine.threads)
-    rule = CuttingRule.for_dataset(dataset, job.cluster, placement.workers)
-    date = job.engine.chat_template_date or datetime.now().astimezone()
+    rule, date, committed = _plan(job, dataset, run, placement)
     fixed = {"threads": placement.threads, "chat_template_date": date}
     spec = WorkerSpec(
         model=model.source,
@@ -93,7 +107,7 @@ def _run(
         max_n=job.max_n,
         optional=job.optional_columns,
     )
-    pool = WorkerPool(spec, placement.threads)
+    pool = WorkerPool(spec, placement.threads, next_driver(run.shards))
     driver = Driver(
         job=job,
         num_rows=dataset.num_rows,
@@ -102,30 +116,51 @@ def _run(
         placement=placement,
         stop=stop,
         progress=progress,
+        committed=committed,
+        numerics=None if run.manifest is None else run.manifest.fingerprint[NUMERICS],
     )
     try:
         driver.start()
-        manifest = Manifest(
-            fingerprint=fingerprint(job, model.sha256, driver.numerics),
-            inputs=describe_inputs(dataset),
-            cutting=rule,
-            template_date=date.isoformat(),
-        )
-        run.begin(manifest)
+        if run.manifest is None:
+            manifest = Manifest(
+                fingerprint=fingerprint(job, model.sha256, driver.numerics),
+                inputs=describe_inputs(dataset),
+                cutting=rule,
+                template_date=date.isoformat(),
+            )
+            run.begin(manifest)
         schema = output_schema(dataset.schema, job.optional_columns, job.cluster.output_prefix)
-        parts = PartWriter(run, dataset, rule, schema, job.optional_columns)
-        driver.run(cut_shards(read_requests(dataset), rule, dataset.num_rows), parts)
+        parts = PartWriter(run, dataset, rule, schema, job.optional_columns, committed)
+        wanted = committed.missing(dataset.num_rows)
+        driver.run(cut_shards(read_requests(dataset), rule, wanted), parts)
     finally:
         pool.stop()
-    _finish(run, manifest, driver)
+    _finish(run, driver)
     return _checked(job, _summary(run, driver))
 
 
-def _finish(run: RunDirectory, manifest: Manifest, driver: Driver) -> None:
-    driver.write_samples()
+def _plan(
+    job: Job, dataset: InputDataset, run: RunDirectory, placement: Placement
+) -> tuple[CuttingRule, datetime, Committed]:
+    """How rows are cut, the date that templates see, and what is done already.
+
+    A run keeps its rule and its date, whatever the number of workers and the day are now.
+    """
+    configured = job.engine.chat_template_date
+    if run.manifest is None:
+        rule = CuttingRule.for_dataset(dataset, job.cluster, placement.workers)
+        return rule, configured or datetime.now().astimezone(), NOTHING
+    run.make_folders()
+    rule = run.manifest.cutting
+    date = configured or datetime.fromisoformat(run.manifest.template_date)
+    return rule, date, recover(run, rule)
+
+
+def _finish(run: RunDirectory, driver: Driver) -> None:
+    assert run.manifest is not None, "the run has begun"
+    driver.write_statistics()
     write_row_stats(run)
-    write_worker_totals(run, [worker.as_row() for worker in driver.workers.values()])
-    run.finish(manifest.with_parts(driver.part_records))
+    run.finish(run.manifest.with_parts(driver.part_records))
 
 
 def _summary(run: RunDirectory, driver: Driver) -> JobSummary:
@@ -133,6 +168,7 @@ def _summary(run: RunDirectory, driver: Driver) -> JobSummary:
     return JobSummary(
         output=run.path,
         num_rows=totals.num_rows,
+        rows_before=driver.rows_before,
         num_errors=totals.num_errors,
         num_parts=len(driver.part_records),
         generated_tokens=totals.generated_tokens,
@@ -141,9 +177,34 @@ def _summary(run: RunDirectory, driver: Driver) -> JobSummary:
         ttft_p90_s=driver.ttft.percentile(0.90),
         ttft_p99_s=driver.ttft.percentile(0.99),
         peak_rss_bytes=peak_rss_bytes(),
-        checksum=str(reduce(_add_checksum, driver.part_records, TokenChecksum())),
+        checksum=_checksum(driver.part_records),
         workers=tuple(worker.summary() for worker in driver.workers.values()),
     )
+
+
+def _earlier_summary(run: RunDirectory, manifest: Manifest) -> JobSummary:
+    """The summary of a run that was finished before."""
+    parts = manifest.parts
+    num_rows = sum(part.num_rows for part in parts)
+    return JobSummary(
+        output=run.path,
+        num_rows=num_rows,
+        rows_before=num_rows,
+        num_errors=sum(part.num_errors for part in parts),
+        num_parts=len(parts),
+        generated_tokens=sum(part.num_generated_tokens for part in parts),
+        elapsed_s=0.0,
+        ttft_p50_s=None,
+        ttft_p90_s=None,
+        ttft_p99_s=None,
+        peak_rss_bytes=peak_rss_bytes(),
+        checksum=_checksum(parts),
+        workers=(),
+    )
+
+
+def _checksum(parts: list[PartRecord]) -> str:
+    return str(reduce(_add_checksum, parts, TokenChecksum()))
 
 
 def _add_checksum(total: TokenChecksum, record: PartRecord) -> TokenChecksum:

@@ -40,6 +40,13 @@ def shard_table(
     return pa.Table.from_pylist(records, schema=SHARD_SCHEMA)
 
 
+def is_whole(table: pa.Table, rows: range) -> bool:
+    """Tell whether a table has the shard schema and each of ``rows`` once, in order."""
+    return bool(
+        table.schema.equals(SHARD_SCHEMA) and table.column("row_id").to_pylist() == list(rows)
+    )
+
+
 def check_rows(table: pa.Table, rows: range) -> None:
     """Check that a table has the shard schema and each of ``rows`` once, in order."""
     assert table.schema.equals(SHARD_SCHEMA), "a worker sent other columns than agreed"

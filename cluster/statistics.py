@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import pyarrow as pa
@@ -79,6 +80,7 @@ WORKERS_SCHEMA: Final = pa.schema(
 )
 
 _SAMPLES_A_FILE: Final = 4096
+_FLUSH_EVERY_S: Final = 30.0  # a killed driver loses no more of them
 
 
 class SampleSpool:
@@ -91,7 +93,7 @@ class SampleSpool:
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._pending: list[Mapping[str, Any]] = []
-        self._num_files = 0
+        self._next = monotonic() + _FLUSH_EVERY_S
 
     def add(self, samples: Sequence[Mapping[str, Any]]) -> None:
         """Take samples in.
@@ -100,8 +102,8 @@ class SampleSpool:
             JobStoppedError: the storage failed.
         """
         self._pending.extend(samples)
-        if len(self._pending) >= _SAMPLES_A_FILE:
-            self._flush()
+        if len(self._pending) >= _SAMPLES_A_FILE or monotonic() >= self._next:
+            self.flush()
 
     def write(self) -> None:
         """Write ``samples.parquet``.
@@ -109,15 +111,24 @@ class SampleSpool:
         Raises:
             JobStoppedError: the storage failed.
         """
-        self._flush()
+        self.flush()
         files = sorted(self._run.shards.glob("samples-*.arrow"))
         _merge(self._run, files, SAMPLES_SCHEMA, "samples.parquet")
 
-    def _flush(self) -> None:
-        path = self._run.shards / f"samples-{self._num_files:06d}.arrow"
+    def flush(self) -> None:
+        """Bring what is in memory to the work folder, behind what earlier drivers left there.
+
+        Raises:
+            JobStoppedError: the storage failed.
+        """
+        self._next = monotonic() + _FLUSH_EVERY_S
+        if not self._pending:
+            return
+        names = sorted(path.stem for path in self._run.shards.glob("samples-*.arrow"))
+        number = int(names[-1].split("-")[1]) + 1 if names else 0
+        path = self._run.shards / f"samples-{number:06d}.arrow"
         self._run.commit_arrow(path, pa.Table.from_pylist(self._pending, SAMPLES_SCHEMA))
         self._pending.clear()
-        self._num_files += 1
 
 
 def write_worker_totals(run: RunDirectory, totals: Iterable[Mapping[str, Any]]) -> None:

@@ -56,10 +56,11 @@ class JobSummary:
     Attributes:
         output: the run directory.
         num_rows: rows written.
+        rows_before: those of them that earlier drivers of the run had committed.
         num_errors: those of them with an error.
         num_parts: output files.
         generated_tokens: generated tokens of all rows.
-        elapsed_s: seconds from the first dispatch to the last part.
+        elapsed_s: seconds from the first dispatch to the last part, of this driver.
         ttft_p50_s, ttft_p90_s, ttft_p99_s: time from a row's arrival in its engine to its first
             token, within 2 %; None without any token.
         peak_rss_bytes: most memory that the driver's process held.
@@ -69,6 +70,7 @@ class JobSummary:
 
     output: Path
     num_rows: int
+    rows_before: int
     num_errors: int
     num_parts: int
     generated_tokens: int

@@ -96,13 +96,19 @@ class WorkerPool:
     Args:
         spec: what every worker is told.
         num_cpus: CPUs that Ray sets aside for each, one for a thread.
+        driver: number of the run's driver; workers of different drivers have different names.
         worker_class: the class to make actors of.
     """
 
     def __init__(
-        self, spec: WorkerSpec, num_cpus: int, worker_class: Callable[[str], Any] = Worker
+        self,
+        spec: WorkerSpec,
+        num_cpus: int,
+        driver: int = 1,
+        worker_class: Callable[[str], Any] = Worker,
     ) -> None:
         self._spec = spec
+        self._name = "worker" if driver == 1 else f"driver-{driver}-worker"
         # A worker that is lost is replaced by a new one with a new name: Ray's own restarts would
         # bring back an actor that has forgotten its model and its shards.
         self._remote = ray.remote(worker_class).options(
@@ -114,7 +120,7 @@ class WorkerPool:
 
     def start_worker(self) -> str:
         """Start a worker; it says IDENTIFIED, or LOST, or UNUSABLE on a node without tokenmill."""
-        worker_id = f"worker-{self._num_started}"
+        worker_id = f"{self._name}-{self._num_started}"
         self._num_started += 1
         actor: Any = self._remote.remote(worker_id)
         self._actors[worker_id] = actor

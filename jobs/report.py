@@ -88,9 +88,13 @@ def summary_lines(summary: JobSummary) -> list[str]:
         f"output               {summary.output} ({summary.num_parts} parts)",
         *(f"read it with         {line}" for line in reading_examples(summary.output)),
         "",
-        f"done: {summary.num_rows:,} rows in {summary.elapsed_s:.1f} s, "
+        f"done: {summary.num_rows:,} rows{_before(summary)} in {summary.elapsed_s:.1f} s, "
         f"{summary.num_errors:,} row errors",
     ]
+
+
+def _before(summary: JobSummary) -> str:
+    return f" ({summary.rows_before:,} of them before)" if summary.rows_before else ""
 
 
 def reading_examples(output: Path) -> list[str]:
@@ -139,13 +143,14 @@ def _worker_row(worker: WorkerSummary) -> tuple[str, ...]:
 def _total_row(summary: JobSummary) -> tuple[str, ...]:
     """The whole job; prompt tokens are those computed, not those of prompts that were refused."""
     prompt_tokens = sum(worker.prompt_tokens for worker in summary.workers)
+    generated_tokens = sum(worker.generated_tokens for worker in summary.workers)
     return (
         "all",
         f"{summary.num_rows:,}",
         f"{prompt_tokens:,}",
         _rate(prompt_tokens, summary.elapsed_s),
         f"{summary.generated_tokens:,}",
-        _rate(summary.generated_tokens, summary.elapsed_s),
+        _rate(generated_tokens, summary.elapsed_s),
         _mib(sum(worker.peak_rss_bytes for worker in summary.workers)),
         "",
         "",
@@ -178,11 +183,12 @@ def _rate(tokens: int, seconds: float) -> str:
 
 
 def _seconds_left(progress: Progress) -> float | None:
-    """By the rows so far; None while there are none."""
-    if not progress.rows_done:
+    """By the rows of this driver so far; None while there are none."""
+    done = progress.rows_done - progress.rows_before
+    if not done:
         return None
     rows_left = progress.num_rows - progress.rows_done
-    return progress.elapsed_s / progress.rows_done * rows_left
+    return progress.elapsed_s / done * rows_left
 
 
 def _seconds(seconds: float | None) -> str:

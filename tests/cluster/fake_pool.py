@@ -38,11 +38,18 @@ class FakePool:
         self.events, self.living, self.sent = [], [], []
         self.dying = set()
         self.num_started = 0
+        self.driver = 1
         self.random = random.Random(0)
+
+    def begin(self, _spec, _num_cpus, driver=1):
+        """Stand for the pool that the job would make."""
+        self.driver = driver
+        return self
 
     def start_worker(self):
         """A worker that is there at once."""
-        worker_id = f"worker-{self.num_started}"
+        name = "worker" if self.driver == 1 else f"driver-{self.driver}-worker"
+        worker_id = f"{name}-{self.num_started}"
         self.num_started += 1
         self.living.append(worker_id)
         identity = IDENTITY | (self.identities.pop(0) if self.identities else {})

@@ -6,7 +6,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.config import ClusterConfig
 from cluster.driver import Driver
 from cluster.errors import (
     ClusterError,
@@ -16,22 +15,18 @@ from cluster.errors import (
     RowErrorsError,
 )
 from cluster.job import Job
-from cluster.model_check import CheckedModel
 from cluster.progress import Phase
 from cluster.run_job import run_job
 from cluster.summary import FinishedWithErrors
-from cluster.worker_pool import Placement
 from kvpool.errors import PoolSizeError
+from tests.cluster.fake_job import run_fake_job
 from tests.cluster.fake_pool import FakePool
 from worker.errors import GGUFError
 
 
 @pytest.fixture
-def run(data, tmp_path, monkeypatch):
+def run(data, tmp_path):
     """Run a job on a fake pool; returns summary, output folder and all progress."""
-    import contextlib
-
-    from cluster import run_job as module
 
     def run(pool, case="rows-60", workers=2, on_progress=None, **config):
         told = []
@@ -41,17 +36,10 @@ def run(data, tmp_path, monkeypatch):
             if on_progress is not None:
                 on_progress(state)
 
-        monkeypatch.setattr(module, "WorkerPool", lambda *_: pool)
-        monkeypatch.setattr(module, "check_model", lambda *_: CheckedModel("model.gguf", "0" * 64))
-        monkeypatch.setattr(module, "ray_session", lambda _: contextlib.nullcontext())
-        monkeypatch.setattr(module, "place_workers", lambda *_: Placement(workers, 1))
-        job = Job(
-            input=str(data / "cases" / case),
-            output=str(tmp_path / "out"),
-            model="model.gguf",
-            cluster=ClusterConfig(workers=workers, **config),
-        )
-        return run_job(job, progress), tmp_path / "out", told
+        output = tmp_path / "out"
+        source = data / "cases" / case
+        summary = run_fake_job(source, output, pool, workers=workers, progress=progress, **config)
+        return summary, output, told
 
     return run
 

@@ -40,7 +40,9 @@ def completions(folder, run):
     """All rows of the case, in row order, in shards of two rows."""
     dataset = InputDataset.open(str(folder / run["input"]), InputColumns())
     defaults = SamplingParams(max_tokens=run["job"]["max_tokens"])
-    shards = cut_shards(read_requests(dataset), CuttingRule(2, 1 << 20, 1000), dataset.num_rows)
+    shards = cut_shards(
+        read_requests(dataset), CuttingRule(2, 1 << 20, 1000), [range(dataset.num_rows)]
+    )
     rows = [row for s in shards for row in requests_of(s.payload, s.first_row, defaults)]
     engine = Engine.from_gguf(folder / run["model"])
     found = engine.generate(row for row in rows if isinstance(row, Request))

@@ -48,7 +48,7 @@ def run_without_ray(
 ):
     """Do all shards in a random order; return the part records and the finished folder."""
     dataset = InputDataset.open(str(source), InputColumns())
-    shards = list(cut_shards(read_requests(dataset), rule, dataset.num_rows))
+    shards = list(cut_shards(read_requests(dataset), rule, [range(dataset.num_rows)]))
     random.Random(seed).shuffle(shards)
     manifest = Manifest(fingerprint={}, inputs=[], cutting=rule, template_date="")
     with RunDirectory.claim(str(output)) as run:
@@ -278,7 +278,7 @@ def test_a_full_disk_while_a_part_is_written_keeps_the_shards(data, tmp_path, mo
         parts = PartWriter(
             run, dataset, rule, output_schema(dataset.schema, frozenset(), ""), frozenset()
         )
-        for shard in cut_shards(read_requests(dataset), rule, 60):
+        for shard in cut_shards(read_requests(dataset), rule, [range(60)]):
             run.commit_shard(shard.rows, table_of(shard))
             parts.add(shard.rows)
 

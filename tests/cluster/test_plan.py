@@ -62,7 +62,7 @@ def test_shards_are_cut_by_the_rule_wherever_one_starts(tmp_path_factory, files,
     part = data.draw(st.integers(0, rule.num_parts(len(prompts)) - 1))
     first = part * rule.part_rows
     expected = [rows for rows in naive_cuts(prompts, rule) if rows.start >= first]
-    shards = list(cut_shards(read_requests(dataset, first), rule, len(prompts)))
+    shards = list(cut_shards(read_requests(dataset, first), rule, [range(first, len(prompts))]))
     assert expected == [shard.rows for shard in shards]
     assert prompts[first:] == [prompt for shard in shards for prompt in prompts_of(shard)]
 
@@ -83,7 +83,7 @@ def test_one_row_group_is_spread_over_shards(data):
     """3000 rows in a single row group become many shards, several for each of three workers."""
     dataset = InputDataset.open(str(data / "cases/421-one-row-group"), InputColumns())
     rule = CuttingRule.for_dataset(dataset, ClusterConfig(), 3)
-    shards = list(cut_shards(read_requests(dataset), rule, dataset.num_rows))
+    shards = list(cut_shards(read_requests(dataset), rule, [range(dataset.num_rows)]))
     assert 3000 == sum(shard.num_rows for shard in shards)
     assert 12 <= len(shards)
 

@@ -19,7 +19,7 @@ def rows_of_case(data, case):
     """All rows of a case's input, each a Request or a failed Completion."""
     dataset = InputDataset.open(str(data / "cases" / case / "rows.parquet"), InputColumns())
     rule = CuttingRule(1000, 1 << 30, 1000)
-    (shard,) = cut_shards(read_requests(dataset), rule, dataset.num_rows)
+    (shard,) = cut_shards(read_requests(dataset), rule, [range(dataset.num_rows)])
     return list(requests_of(shard.payload, shard.first_row, DEFAULTS))
 
 

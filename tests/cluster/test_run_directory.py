@@ -1,6 +1,8 @@
 import errno
 import fcntl
 import os
+import socket
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,25 +62,24 @@ def test_a_file_as_output_is_refused(tmp_path):
     refused(tmp_path / "out", "not a folder")
 
 
-def test_a_finished_run_is_refused_as_complete(tmp_path):
-    """A second run into a complete one says that it is complete."""
+def test_a_claim_tells_which_run_lies_there(tmp_path):
+    """None at first, then one that is not finished, then one that is."""
     with RunDirectory.claim(str(tmp_path)) as run:
+        assert (None, False) == (run.manifest, run.is_complete)
         run.begin(MANIFEST)
+    with RunDirectory.claim(str(tmp_path)) as run:
+        assert (MANIFEST, False) == (run.manifest, run.is_complete)
         run.finish(MANIFEST)
-    refused(tmp_path, "complete run")
-
-
-def test_an_unfinished_run_is_refused(tmp_path):
-    """Going on with a run is not possible yet; the message says so and what to do."""
     with RunDirectory.claim(str(tmp_path)) as run:
-        run.begin(MANIFEST)
-    refused(tmp_path, "unfinished run", "choose another folder")
+        assert (MANIFEST, True) == (run.manifest, run.is_complete)
+    assert ["_SUCCESS", "_manifest.json", "_stats"] == names_in(tmp_path)
 
 
 def test_a_second_driver_is_refused_while_the_first_lives(tmp_path):
-    """The lock holds between drivers, and ends with its owner."""
+    """It is told on which host, as which process and since when the first one writes."""
     with RunDirectory.claim(str(tmp_path)):
-        refused(tmp_path, "another driver")
+        holder = (f"on {socket.gethostname()}", f"pid {os.getpid()}", f"since {date.today().year}")
+        refused(tmp_path, "another driver", *holder)
     RunDirectory.claim(str(tmp_path)).release()
 
 
