@@ -50,7 +50,8 @@ class RunDirectory:
 
     Args:
         path: the folder.
-        lock: the open lock file; the lock ends with the process, however it ends.
+        lock: the open lock file; the lock ends with the process, however it ends. None for a
+            folder that is only looked at.
         created: whether the folder was made for this run.
 
     Attributes:
@@ -58,7 +59,7 @@ class RunDirectory:
         is_complete: whether that run is finished.
     """
 
-    def __init__(self, path: Path, lock: BinaryIO, *, created: bool) -> None:
+    def __init__(self, path: Path, lock: BinaryIO | None, *, created: bool) -> None:
         self.path = path
         self.manifest: Manifest | None = None
         self.is_complete = False
@@ -95,6 +96,11 @@ class RunDirectory:
             lock.close()
             raise
         return run
+
+    @classmethod
+    def look(cls, path: Path) -> "RunDirectory":
+        """Return a folder to read in, not held by this process."""
+        return cls(path, None, created=False)
 
     @property
     def shards(self) -> Path:
@@ -277,7 +283,8 @@ class RunDirectory:
                 (self.path / LOCK).unlink(missing_ok=True)
                 if self._created and not any(self.path.iterdir()):
                     self.path.rmdir()
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def _read_arrow(self, path: Path) -> pa.Table:
         with storage_errors(self.path), path.open("rb") as file, pa.ipc.open_file(file) as reader:

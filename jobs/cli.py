@@ -90,6 +90,17 @@ def run(
 
 
 @app.command(cls=Verb)
+def status(
+    output: Annotated[str, typer.Argument(help="The output folder of a run.")],
+    output_format: opt.TextOrJson = "text",
+) -> None:
+    """Tell how far a run is, from its folder alone: running, stopped or complete."""
+    from .status import print_status
+
+    print_status(output, as_json=output_format == "json")
+
+
+@app.command(cls=Verb)
 def generate(
     model: opt.ModelArgument,
     prompt: Annotated[str | None, typer.Option(help="The text to go on from.")] = None,

@@ -1,0 +1,135 @@
+"""How far a run is, from its folder alone: while a driver works there, and after it died."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .errors import JobConfigError
+from .input_files import display
+from .journal import Entry, read_journals
+from .lock import is_locked
+from .manifest import Manifest
+from .plan import CuttingRule
+from .run_directory import LOCK, MANIFEST, SUCCESS, RunDirectory
+
+_LOOKS: Final = 5  # a driver may move rows from shards to a part while we count
+
+
+class RunState(StrEnum):
+    """What is going on in a run directory."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """A run at one moment.
+
+    Attributes:
+        state: running, stopped (the same command goes on) or complete.
+        num_rows: rows of the input.
+        rows_done: rows that are committed.
+        rows_failed: those of them that ended in an error.
+        num_parts: parts that readers see.
+        driver: what the newest driver noted of itself; None before its first note and once the run
+            is complete.
+    """
+
+    state: RunState
+    num_rows: int
+    rows_done: int
+    rows_failed: int
+    num_parts: int
+    driver: Entry | None
+
+    @property
+    def rows_left(self) -> int:
+        """Rows that are not committed."""
+        return self.num_rows - self.rows_done
+
+    @property
+    def rows_per_s(self) -> float | None:
+        """Rows a second of the newest driver since it began; None if unknown."""
+        return None if self.driver is None else self.driver.rows_per_s
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the last row at that rate; None if nobody works or the rate is unknown."""
+        rate = self.rows_per_s
+        return self.rows_left / rate if rate and self.state is RunState.RUNNING else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, in JSON's types."""
+        derived = ("rows_left", "rows_per_s", "seconds_left")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
+
+
+def read_status(output: str) -> RunStatus:
+    """Look at a run directory; nothing in it is changed.
+
+    Raises:
+        JobConfigError: no run lies there.
+        JobStoppedError: the storage failed.
+    """
+    path = Path(output)
+    if not (path / MANIFEST).is_file():
+        raise JobConfigError(
+            f"{display(output)}: no run of tokenmill lies there (no {MANIFEST}); give the output "
+            "folder of a run"
+        )
+    manifest = Manifest.read(path / MANIFEST)
+    if (path / SUCCESS).exists():
+        return RunStatus(
+            state=RunState.COMPLETE,
+            num_rows=manifest.num_rows,
+            rows_done=sum(part.num_rows for part in manifest.parts),
+            rows_failed=sum(part.num_errors for part in manifest.parts),
+            num_parts=len(manifest.parts),
+            driver=None,
+        )
+    run = RunDirectory.look(path)
+    state = RunState.RUNNING if is_locked(path / LOCK) else RunState.STOPPED
+    done, failed, num_parts = _count(run, manifest.cutting)
+    return RunStatus(
+        state=state,
+        num_rows=manifest.num_rows,
+        rows_done=done,
+        rows_failed=failed,
+        num_parts=num_parts,
+        driver=next(reversed(read_journals(run.shards)), None),
+    )
+
+
+def _count(run: RunDirectory, rule: CuttingRule) -> tuple[int, int, int]:
+    """Rows, failed rows and parts; looked at again while a shard disappears into a part."""
+    for _ in range(_LOOKS - 1):
+        try:
+            return _count_once(run, rule)
+        except FileNotFoundError:
+            continue
+    return _count_once(run, rule)
+
+
+def _count_once(run: RunDirectory, rule: CuttingRule) -> tuple[int, int, int]:
+    shards = run.shard_ranges()
+    records = run.part_records()
+    written = {record.index for record in records}
+    open_shards = [rows for rows in shards if rule.part_of(rows.start) not in written]
+    errors = sum(_num_errors(run.shard_path(rows)) for rows in open_shards)
+    return (
+        sum(part.num_rows for part in records) + sum(map(len, open_shards)),
+        sum(part.num_errors for part in records) + errors,
+        len(records),
+    )
+
+
+def _num_errors(path: Path) -> int:
+    with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
+        column = reader.read_all().column("error")
+        return int(pc.count(column, mode="only_valid").as_py())
