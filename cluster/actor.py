@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 import pyarrow as pa
@@ -115,13 +115,18 @@ class Worker:
         return bytes(sink.getvalue())
 
     async def report(self) -> dict[str, Any]:
-        """Return the ``samples`` since the last report and the ``totals`` so far."""
-        assert self._loop is not None, "load comes first"
+        """Return the ``samples`` since the last report, the ``totals`` so far and ``life``.
+
+        Life grows as long as something gets done: the CPU seconds of this process while the model
+        loads, the engine's steps from then on.
+        """
+        if self._loop is None:
+            return {"samples": [], "totals": {}, "life": process_time()}
         samples, totals = self._loop.report()
         for sample in samples:
             sample["worker_id"] = self._worker_id
         totals["peak_rss_bytes"] = peak_rss_bytes()
-        return {"samples": samples, "totals": totals}
+        return {"samples": samples, "totals": totals, "life": totals["steps"]}
 
     def _load(self, spec: WorkerSpec) -> dict[str, Any]:
         # Imported here: the engine compiles kernels, and `identify` must answer at once.

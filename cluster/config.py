@@ -50,12 +50,27 @@ class ClusterConfig(BaseModel):
     max_attempts: int = Field(
         default=3,
         ge=1,
-        description="How often a shard is tried when workers are lost while they work on it.",
+        description="How often a row may lose its worker while it is the only one in work before "
+        "it becomes a row error. Shards that were lost twice are tried alone and cut in halves to "
+        "find it.",
     )
     max_worker_restarts: int = Field(
         default=10,
         ge=0,
-        description="How many lost workers are replaced before the job goes on with those left.",
+        description="How many workers lost one after the other, without a shard committed between, "
+        "are replaced before the job goes on with those left.",
+    )
+    stall_timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        description="Seconds without a step of the engine, or without progress while the model "
+        "loads, after which a worker is taken for hung and replaced.",
+    )
+    no_worker_timeout_s: float = Field(
+        default=600.0,
+        gt=0,
+        description="Seconds that a running job waits for a worker when none is left; then it "
+        "stops, and the same command goes on.",
     )
     start_timeout_s: float = Field(
         default=600.0,

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 import kvpool.errors
 import worker.errors
+from worker.engine.request import RowId
 
 from .committed import NOTHING, Committed
 from .dispatcher import Dispatcher, Outcome
@@ -21,8 +22,9 @@ from .manifest import NUMERICS_VERSION
 from .parts import PartWriter
 from .plan import Shard
 from .progress import Phase, Progress, ProgressCallback
+from .rows import failed
 from .run_directory import RunDirectory
-from .shard_table import check_rows
+from .shard_table import check_rows, shard_table
 from .statistics import SampleSpool, write_worker_totals
 from .stop_signal import StopSignal
 from .time_histogram import TimeHistogram
@@ -97,6 +99,8 @@ class Driver:
         self._started = monotonic()
         self._next_report = 0.0
         self.workers: dict[str, WorkerRecord] = {}
+        self._losses_in_a_row = 0
+        self._alone_since: float | None = None
         self.rows_before = committed.num_rows
         self.totals = Totals(
             num_rows=committed.num_rows,
@@ -134,7 +138,6 @@ class Driver:
             InputError: an input file cannot be read; what is committed is kept.
             JobStoppedError: a signal, a full disk, or no worker is left.
             RowErrorsError: more rows failed than ``max_errors`` allows.
-            ClusterError: a shard was given up.
         """
         self._phase, self._parts = Phase.RUNNING, parts
         self._journal = Journal(self._run, self.rows_before)
@@ -180,7 +183,7 @@ class Driver:
             raise JobStoppedError(f"stopped by {self._stop.name}: {self._standing}")
         for event in self._pool.poll(_POLL_S):
             self._handle(event)
-        self._ask_reports()
+        self._look_after_workers()
         self._note()
         self._tell()
 
@@ -198,13 +201,15 @@ class Driver:
     def _dispatch(self, shards: Iterator[Shard]) -> None:
         while True:
             for assignment in self._dispatcher.assign():
+                self.workers[assignment.worker].alive_at = monotonic()
                 self._pool.send(assignment)
             if not self._dispatcher.wants_shard:
                 return
             shard = next(shards, None)
             if shard is None:
-                return
-            self._dispatcher.add_shard(shard)
+                self._dispatcher.no_more_shards()
+            else:
+                self._dispatcher.add_shard(shard)
 
     def _handle(self, event: Event) -> None:
         match event.kind:
@@ -213,17 +218,26 @@ class Driver:
             case EventKind.SHARD_DONE:
                 self._shard_done(event)
             case EventKind.REPORTED:
-                self.workers[event.worker_id].totals = event.value["totals"]
-                self._samples.add(event.value["samples"])
+                self._reported(self.workers[event.worker_id], event.value)
             case EventKind.LOST:
                 self._lost(event.worker_id, event.value)
 
-    def _start_worker(self) -> None:
+    def _reported(self, record: WorkerRecord, report: dict[str, Any]) -> None:
+        record.show_life(report["life"], monotonic())
+        record.totals = report["totals"] or record.totals
+        self._samples.add(report["samples"])
+
+    def _start_worker(self, *, joined_late: bool = False) -> None:
         worker_id = self._pool.start_worker()
-        self.workers[worker_id] = WorkerRecord(worker_id, self._placement.threads)
+        record = WorkerRecord(worker_id, self._placement.threads, joined_late=joined_late)
+        self.workers[worker_id] = record
 
     def _admit(self, event: Event) -> None:
-        """Take a newcomer one step further; once rows are in work, one that cannot work is lost."""
+        """Take a newcomer one step further.
+
+        One that cannot work ends a job that is starting, counts as lost when it replaces another
+        one, and is left out when it came with a node that joined.
+        """
         try:
             match event.kind:
                 case EventKind.IDENTIFIED:
@@ -236,12 +250,16 @@ class Driver:
             if self._phase is Phase.STARTING:
                 raise
             self._pool.end_worker(event.worker_id)
-            self._lost(event.worker_id, str(error))
+            if self.workers[event.worker_id].joined_late:
+                self._mark_lost(event.worker_id, f"left out: {error}")
+            else:
+                self._lost(event.worker_id, str(error))
 
     def _identified(self, worker_id: str, identity: dict[str, Any]) -> None:
         """Refuse another version before anything is sent that it might not understand."""
         record = self.workers[worker_id]
         record.identity = identity
+        record.alive_at = monotonic()
         ours = {"tokenmill": VERSION, "numerics_version": NUMERICS_VERSION}
         for name, own in ours.items():
             if identity[name] != own:
@@ -298,9 +316,13 @@ class Driver:
             table = reader.read_all()
         rows = range(event.first_row, event.first_row + table.num_rows)
         check_rows(table, rows)
-        self._run.commit_shard(rows, table)
-        self._count(self.workers[event.worker_id], table)
+        self._losses_in_a_row = 0
+        self._commit(self.workers[event.worker_id], rows, table)
+
+    def _commit(self, record: WorkerRecord, rows: range, table: pa.Table) -> None:
         assert self._parts is not None, "shards are sent once parts can be written"
+        self._run.commit_shard(rows, table)
+        self._count(record, table)
         self._parts.add(rows)
         self._write_parts()
         self._check_errors()
@@ -333,25 +355,78 @@ class Driver:
 
     def _lost(self, worker_id: str, reason: str) -> None:
         self._mark_lost(worker_id, reason)
-        num_lost = sum(w.loss_reason is not None for w in self.workers.values())
-        if num_lost <= self._config.max_worker_restarts:
+        self._losses_in_a_row += 1
+        if self._losses_in_a_row <= self._config.max_worker_restarts:
             self._start_worker()
-        elif num_lost == len(self.workers):
+        elif not self._living:
             raise JobStoppedError(
-                f"no worker is left after {num_lost} were lost, the last because of: {reason}; "
-                f"{self._standing}"
+                f"no worker is left after {self._losses_in_a_row} were lost one after the other, "
+                f"the last because of: {reason}; {self._standing}"
             )
 
     def _mark_lost(self, worker_id: str, reason: str) -> None:
         record = self.workers[worker_id]
         record.loss_reason = reason
-        again = self._dispatcher.lose_worker(worker_id, reason)
-        self._tell(f"{worker_id} on {record.node} is lost ({reason}); shards again: {len(again)}")
+        loss = self._dispatcher.lose_worker(worker_id)
+        self._tell(
+            f"{worker_id} on {record.node} is lost ({reason}); shards again: {len(loss.again)}"
+        )
+        for shard in loss.given_up:
+            self._give_up(record, shard)
+
+    def _give_up(self, record: WorkerRecord, shard: Shard) -> None:
+        """Answer a row whose workers die with an error, which names nothing of this run."""
+        error = (
+            f"the worker died {self._config.max_attempts} times (max_attempts) while it worked on "
+            "this row alone"
+        )
+        table = shard_table(
+            [failed(RowId(row_id), error) for row_id in shard.rows],
+            shard.rows,
+            worker_id=record.worker_id,
+            attempt=self._config.max_attempts,
+            optional=frozenset(),
+        )
+        self._commit(record, shard.rows, table)
+
+    @property
+    def _living(self) -> list[WorkerRecord]:
+        return [worker for worker in self.workers.values() if worker.loss_reason is None]
+
+    def _replace_stalled(self) -> None:
+        """Take workers that show no progress for lost, by this machine's monotonic clock."""
+        now, limit = monotonic(), self._config.stall_timeout_s
+        for record in self._living:
+            is_due = record.identity and (
+                not record.is_loaded or self._dispatcher.holds_shards(record.worker_id)
+            )
+            if is_due and now - record.alive_at > limit:
+                self._pool.end_worker(record.worker_id)
+                self._lost(record.worker_id, f"no progress for {limit:g} s (stall_timeout_s)")
+
+    def _wait_for_workers(self) -> None:
+        """Note that no worker is there, and for how long that may be."""
+        now, limit = monotonic(), self._config.no_worker_timeout_s
+        if self._phase is not Phase.RUNNING or self._dispatcher.workers:
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
+            self._tell(f"no worker is left; waiting up to {limit:g} s for one")
+        elif now - self._alone_since > limit:
+            raise JobStoppedError(
+                f"no worker for {limit:g} s (no_worker_timeout_s); {self._standing}"
+            )
+
+    def _grow(self) -> None:
+        """Start workers on nodes that joined, when the number of workers is the nodes'."""
+        if self._config.workers is None and self._phase is Phase.RUNNING:
+            there = sum(w.loss_reason is None or w.joined_late for w in self.workers.values())
+            for _ in range(self._pool.num_nodes() - there):
+                self._start_worker(joined_late=True)
 
     def _may_begin(self) -> bool:
         ready = len(self._dispatcher.workers)
-        living = sum(w.loss_reason is None for w in self.workers.values())
-        if ready and ready == living:
+        if ready and ready == len(self._living):
             return True
         waited, limit = monotonic() - self._started, self._config.start_timeout_s
         if ready:
@@ -363,12 +438,17 @@ class Driver:
             )
         return False
 
-    def _ask_reports(self) -> None:
+    def _look_after_workers(self) -> None:
+        """Ask for reports, and see who hangs, who is missing and who could join; every second."""
         now = monotonic()
         if now >= self._next_report:
             self._next_report = now + _REPORT_EVERY_S
-            for worker_id in self._dispatcher.workers:
-                self._pool.ask_report(worker_id)
+            for record in self._living:
+                if record.identity:
+                    self._pool.ask_report(record.worker_id)
+            self._replace_stalled()
+            self._wait_for_workers()
+            self._grow()
 
     def _collect_last_reports(self) -> None:
         """Get what workers counted since their last report; a lost one no longer matters."""

@@ -83,6 +83,17 @@ class Shard:
         """Row ids."""
         return range(self.first_row, self.first_row + self.num_rows)
 
+    def halves(self) -> "tuple[Shard, Shard]":
+        """Return the first and the second half of a shard of two rows at least."""
+        middle = self.num_rows // 2
+        with pa.ipc.open_stream(self.payload) as reader:
+            table = reader.read_all()
+        first, second = (table.slice(0, middle), table.slice(middle))
+        return (
+            Shard(self.first_row, middle, _ipc_stream(first.to_batches())),
+            Shard(self.first_row + middle, second.num_rows, _ipc_stream(second.to_batches())),
+        )
+
 
 def cut_shards(reader: RowReader, rule: CuttingRule, wanted: Iterable[range]) -> Iterator[Shard]:
     """Yield the shards of all wanted rows; none crosses the border of a part.

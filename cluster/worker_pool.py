@@ -73,9 +73,7 @@ def place_workers(workers: int | None, threads: int | None) -> Placement:
     Raises:
         JobConfigError: they cannot all be placed; needed and available CPUs are named.
     """
-    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    nodes = [int(node["Resources"].get(_CPU, 0)) for node in known if node["Alive"]]
-    nodes = [cpus for cpus in nodes if cpus > 0]
+    nodes = _cpus_of_nodes()
     if not nodes:
         raise JobConfigError("no node of the Ray cluster has a CPU to give; start one that has")
     workers = workers or len(nodes)
@@ -88,6 +86,13 @@ def place_workers(workers: int | None, threads: int | None) -> Placement:
             "cluster.workers or engine.threads, or add nodes"
         )
     return Placement(workers, threads)
+
+
+def _cpus_of_nodes() -> list[int]:
+    """CPUs of each living node that has any."""
+    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    nodes = [int(node["Resources"].get(_CPU, 0)) for node in known if node["Alive"]]
+    return [cpus for cpus in nodes if cpus > 0]
 
 
 class WorkerPool:
@@ -108,6 +113,7 @@ class WorkerPool:
         worker_class: Callable[[str], Any] = Worker,
     ) -> None:
         self._spec = spec
+        self._num_cpus = num_cpus
         self._name = "worker" if driver == 1 else f"driver-{driver}-worker"
         # A worker that is lost is replaced by a new one with a new name: Ray's own restarts would
         # bring back an actor that has forgotten its model and its shards.
@@ -146,6 +152,10 @@ class WorkerPool:
         if worker_id not in {call.worker_id for call in under_way}:
             ref = self._actors[worker_id].report.remote()
             self._calls[ref] = _Call(worker_id, EventKind.REPORTED)
+
+    def num_nodes(self) -> int:
+        """Return how many nodes of the cluster could hold a worker."""
+        return sum(cpus >= self._num_cpus for cpus in _cpus_of_nodes())
 
     def poll(self, timeout_s: float) -> list[Event]:
         """Wait until something comes back or the time is over, and return all there is.

@@ -15,11 +15,15 @@ class WorkerRecord:
     Attributes:
         worker_id: its name.
         threads: its threads.
+        joined_late: whether it was started for a node that joined the running job.
         identity: what it said of itself.
         numerics: its numerics identity; None until its model is loaded.
         load_s: seconds to load the model.
         reserved_bytes: what its KV pool and dequant cache will take.
         available_bytes: memory left on its node when it was loaded.
+        life: how much it had done by its newest sign of life: CPU seconds while it loads, then
+            engine steps; None before the first.
+        alive_at: when that had last grown, or it got something to do, by the driver's clock.
         totals: its newest counters; those of a lost worker are the last that came.
         shards, rows, row_errors: committed from it.
         loss_reason: why it was lost; None for a living one.
@@ -27,11 +31,14 @@ class WorkerRecord:
 
     worker_id: str
     threads: int
+    joined_late: bool = False
     identity: dict[str, Any] = field(default_factory=dict)
     numerics: str | None = None
     load_s: float = 0.0
     reserved_bytes: int = 0
     available_bytes: int = 0
+    life: float | None = None
+    alive_at: float = 0.0
     totals: dict[str, Any] = field(default_factory=dict)
     shards: int = 0
     rows: int = 0
@@ -47,6 +54,11 @@ class WorkerRecord:
     def is_loaded(self) -> bool:
         """Whether it is alive and has its model."""
         return self.numerics is not None and self.loss_reason is None
+
+    def show_life(self, life: float, now: float) -> None:
+        """Take note of a sign of life."""
+        if life != self.life:
+            self.life, self.alive_at = life, now
 
     def total(self, name: str) -> int:
         """Return one of its counters, 0 before the first report."""

@@ -29,7 +29,7 @@ def run_fake_job(source, output, pool=None, *, workers=2, progress=None, sha256=
         "WorkerPool": pool.begin,
         "check_model": lambda *_: CheckedModel("model.gguf", sha256),
         "ray_session": lambda _: contextlib.nullcontext(),
-        "place_workers": lambda *_: Placement(workers, 1),
+        "place_workers": lambda *_: Placement(workers or pool.nodes, 1),
     }
     with mock.patch.multiple(module, **replaced):
         return module.run_job(job, progress or (lambda _: None))

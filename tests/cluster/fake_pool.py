@@ -30,15 +30,20 @@ class FakePool:
     Args:
         identities: what the n-th worker says of itself, over IDENTITY.
         loads: what the n-th worker answers to load, over LOADED.
+            None never answers.
         losses: worker ids that are lost when their n-th shard should come back, by id.
+        poison: row ids that kill every worker that has one of them in work.
+        hung: worker ids that load and then neither answer a shard nor get on with it.
+        never: worker ids that never come up.
     """
 
-    def __init__(self, identities=(), loads=(), losses=None):
+    def __init__(self, identities=(), loads=(), losses=None, poison=(), hung=(), never=()):
+        self.poison, self.hung, self.never = set(poison), set(hung), set(never)
         self.identities, self.loads, self.losses = list(identities), list(loads), losses or {}
         self.events, self.living, self.sent = [], [], []
         self.dying = set()
         self.num_started = 0
-        self.driver = 1
+        self.driver, self.steps, self.nodes = 1, 0, 1
         self.random = random.Random(0)
 
     def begin(self, _spec, _num_cpus, driver=1):
@@ -52,13 +57,19 @@ class FakePool:
         worker_id = f"{name}-{self.num_started}"
         self.num_started += 1
         self.living.append(worker_id)
+        if worker_id in self.never:
+            return worker_id
         identity = IDENTITY | (self.identities.pop(0) if self.identities else {})
         self.events.append(Event(worker_id, EventKind.IDENTIFIED, identity))
         return worker_id
 
     def load(self, worker_id):
         """A model that is loaded at once."""
-        answer = LOADED | (self.loads.pop(0) if self.loads else {})
+        changes = self.loads.pop(0) if self.loads else {}
+        if changes is None:
+            self.hung.add(worker_id)
+            return
+        answer = LOADED | changes
         self.events.append(Event(worker_id, EventKind.LOADED, answer))
 
     def send(self, assignment):
@@ -69,7 +80,10 @@ class FakePool:
             self.end_worker(assignment.worker)
             self.events.append(Event(assignment.worker, EventKind.LOST, "killed"))
         self.losses[assignment.worker] = losses - 1
-        if assignment.worker in self.living:
+        if assignment.worker in self.living and self.poison & set(assignment.shard.rows):
+            self.end_worker(assignment.worker)
+            self.events.append(Event(assignment.worker, EventKind.LOST, "poisoned"))
+        if assignment.worker in self.living and assignment.worker not in self.hung:
             payload = encoded(assignment)
             event = Event(
                 assignment.worker, EventKind.SHARD_DONE, payload, assignment.shard.first_row
@@ -84,9 +98,16 @@ class FakePool:
             self.end_worker(worker_id)
             self.events.append(Event(worker_id, EventKind.LOST, "killed"))
             return
+        self.steps += worker_id not in self.hung
+        life = 0 if worker_id in self.hung else self.steps
         totals = FakeSnapshot(prefill_tokens=7, decode_tokens=3).as_dict()
         totals |= {"elapsed_s": 1.0, "peak_rss_bytes": 1}
-        self.events.append(Event(worker_id, EventKind.REPORTED, {"samples": [], "totals": totals}))
+        report = {"samples": [], "totals": totals, "life": life}
+        self.events.append(Event(worker_id, EventKind.REPORTED, report))
+
+    def num_nodes(self):
+        """Nodes of the cluster."""
+        return self.nodes
 
     def poll(self, _):
         """Some of the events, in any order."""

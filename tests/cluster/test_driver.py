@@ -8,7 +8,6 @@ import pytest
 
 from cluster.driver import Driver
 from cluster.errors import (
-    ClusterError,
     InputError,
     JobConfigError,
     JobStoppedError,
@@ -106,11 +105,101 @@ def test_the_same_rows_have_the_same_checksum_and_part_hash_on_any_pool(run, tmp
     assert (one.checksum, first) == (five.checksum, (folder / "part-00000.parquet").read_bytes())
 
 
-def test_a_shard_that_loses_every_worker_ends_the_job(run):
-    """A bounded number of attempts, then an error with the rows and the reason."""
-    losses = {f"worker-{i}": 1 for i in range(20)}
-    with pytest.raises(ClusterError, match=r"rows 0 to \d+: given up after 3 attempts.*killed"):
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("poison", [{17}, {0, 1, 59}])
+def test_a_row_that_kills_its_workers_is_found_and_the_others_are_done(run, workers, poison):
+    """It becomes a row error with nothing of the run in it; neighbours are as good as without."""
+    pool = FakePool(poison=poison)
+    summary, folder, _ = run(pool, workers=workers, shard_rows=16)
+    table = ds.dataset(folder).to_table()
+    assert ROWS_60 == table["id"].to_pylist()
+    errors = {i: text for i, text in enumerate(table["error"].to_pylist()) if text}
+    assert poison == set(errors)
+    died = "the worker died 3 times (max_attempts) while it worked on this row alone"
+    assert {died} == set(errors.values())
+    assert len(poison) == summary.num_errors
+    alone = [sent for sent in pool.sent if sent.shard.num_rows == 1]
+    assert 3 * len(poison) <= sum(set(sent.shard.rows) <= poison for sent in alone)
+
+
+def test_rows_that_kill_workers_count_for_max_errors(run):
+    """One more than allowed ends the job with the count and the reason."""
+    with pytest.raises(RowErrorsError, match="max_errors is 1; the first: the worker died 3"):
+        run(FakePool(poison={3, 40}), max_errors=1)
+
+
+def test_workers_that_die_at_once_are_replaced_a_bounded_number_of_times(run):
+    """Nothing was committed between: it is not a row's fault."""
+    losses = {f"worker-{i}": 1 for i in range(40)}
+    with pytest.raises(JobStoppedError, match=r"no worker is left after 11 .* one after the other"):
         run(FakePool(losses=losses), workers=1)
+
+
+def test_a_hung_worker_is_replaced_and_its_late_result_refused(run):
+    """No step for stall_timeout_s while it has shards: others do them, nothing is doubled."""
+    pool = FakePool(hung={"worker-0"})
+    summary, folder, told = run(pool, stall_timeout_s=0.5)
+    assert ROWS_60 == ids(folder)
+    assert [True, False, False] == [worker.lost for worker in summary.workers]
+    assert any("no progress for 0.5 s (stall_timeout_s)" in (s.note or "") for s in told)
+
+
+def test_a_worker_that_hangs_while_it_loads_is_replaced(run):
+    """Its CPU seconds do not grow."""
+    pool = FakePool(loads=[{}, None])
+    summary, folder, _ = run(pool, stall_timeout_s=0.5, start_timeout_s=0.1)
+    assert ROWS_60 == ids(folder)
+    assert 60 == summary.num_rows
+
+
+def test_idle_workers_take_over_what_a_hung_one_holds(run):
+    """Once no shard is left, others get copies: the job ends before anybody is given up."""
+    summary, folder, _ = run(FakePool(hung={"worker-0"}))
+    assert ROWS_60 == ids(folder)
+    assert [False, False] == [worker.lost for worker in summary.workers]
+
+
+def test_nodes_that_join_get_a_worker_each(run):
+    """One worker a node: those that come later work too."""
+    pool = FakePool()
+
+    def join(state):
+        if state.rows_done:
+            pool.nodes = 3
+
+    summary, folder, _ = run(
+        pool, case="421-one-row-group/rows.parquet", workers=None, on_progress=join
+    )
+    assert list(range(3000)) == ids(folder)
+    assert 3 == len(summary.workers)
+    assert all(worker.rows for worker in summary.workers)
+
+
+@pytest.mark.parametrize("refusal", ["memory", "arithmetic", "version"])
+def test_a_late_joiner_that_cannot_work_is_left_out(run, refusal):
+    """One line says why; it is not tried again and again."""
+    pool = FakePool()
+    for name, answers in REFUSALS[refusal].items():
+        setattr(pool, name, [{}, *answers])
+
+    def join(state):
+        if state.rows_done:
+            pool.nodes = 2
+
+    case = "421-one-row-group/rows.parquet"
+    summary, folder, told = run(pool, case=case, workers=None, on_progress=join)
+    assert list(range(3000)) == ids(folder)
+    assert [False, True] == [worker.lost for worker in summary.workers]
+    assert 1 == sum("left out" in (state.note or "") for state in told)
+
+
+def test_without_any_worker_the_job_waits_and_then_stops(run):
+    """It says so; the reason is on record."""
+    pool = FakePool(losses={"worker-0": 3}, never={"worker-1"})
+    notes = []
+    with pytest.raises(JobStoppedError, match=r"no worker for 0\.5 s \(no_worker_timeout_s\)"):
+        run(pool, workers=1, no_worker_timeout_s=0.5, on_progress=lambda s: notes.append(s.note))
+    assert "no worker is left; waiting up to 0.5 s for one" in notes
 
 
 def test_no_worker_left_is_a_stop_that_keeps_what_is_done(run):
