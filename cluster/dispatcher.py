@@ -88,7 +88,8 @@ class Dispatcher(Generic[WorkerT]):
 
     A shard that was lost twice is tried alone: one worker is emptied and gets nothing else
     meanwhile, so that nobody's neighbour is blamed. If it is lost alone it is cut in halves, and a
-    single row that is lost alone ``max_attempts`` times is given up.
+    single row that is lost alone ``max_attempts`` times is given up. After such a loss something
+    else has to get done first, if there is anything: a proof that workers can work.
 
     Once no more shards will come, a worker that has nothing to do gets copies of others' shards,
     the last of the one with most to do first. Whichever is done first counts.
@@ -112,6 +113,7 @@ class Dispatcher(Generic[WorkerT]):
         self._workers: dict[WorkerT, _InFlight] = {}
         self._quarantine: WorkerT | None = None
         self._is_last = False
+        self._needs_proof = False
 
     @property
     def workers(self) -> list[WorkerT]:
@@ -157,12 +159,13 @@ class Dispatcher(Generic[WorkerT]):
         held = self._workers.get(worker)
         if held is None or first_row not in held.tasks:
             return Outcome.REFUSE
+        self._needs_proof = False
         task = held.tasks[first_row]
         for flight in self._holders(task):
             flight.remove(first_row)
         return Outcome.COMMIT
 
-    def lose_worker(self, worker: WorkerT, reason: str = "") -> Loss:
+    def lose_worker(self, worker: WorkerT) -> Loss:
         """Take a worker out; what it alone had in work goes to the front of the queue."""
         held = self._workers.pop(worker, None)
         if worker == self._quarantine:
@@ -192,12 +195,16 @@ class Dispatcher(Generic[WorkerT]):
 
     def _assign_suspect(self) -> Iterator[Assignment[WorkerT]]:
         """Give the first suspect to an empty worker; let one run empty if there is none."""
-        if not self._suspects or not self._workers:
+        if not self._suspects or not self._workers or self._must_wait_for_proof():
             return
         if self._quarantine is None:
             self._quarantine = min(self._workers, key=lambda w: self._workers[w].num_rows)
         if not self._workers[self._quarantine].tasks:
             yield self._hand_out(self._suspects.popleft(), self._quarantine)
+
+    def _must_wait_for_proof(self) -> bool:
+        others = self._pending or any(held.tasks for held in self._workers.values())
+        return bool(self._needs_proof and (others or not self._is_last))
 
     def _hand_out(self, task: _Task, worker: WorkerT) -> Assignment[WorkerT]:
         task.attempts += 1
@@ -212,13 +219,14 @@ class Dispatcher(Generic[WorkerT]):
                 self._pending.appendleft(task)
                 return True
             task.alone, task.losses = True, 0
-            self._suspects.append(task)
+            self._suspects.appendleft(task)
             return True
+        self._needs_proof = True
         if task.shard.num_rows > 1:
-            self._suspects.extendleft(reversed(task.halves()))
+            self._suspects.extend(task.halves())
             return True
         if task.losses < self._max_attempts:
-            self._suspects.appendleft(task)
+            self._suspects.append(task)
             return True
         return False
 
@@ -241,7 +249,7 @@ class Dispatcher(Generic[WorkerT]):
 
     def _is_quarantined(self, worker: WorkerT) -> bool:
         """Whether a worker is kept for suspects: while there are any, waiting or at it."""
-        if worker != self._quarantine:
+        if worker != self._quarantine or self._must_wait_for_proof():
             return False
         tasks = self._workers[worker].tasks.values()
         if self._suspects or any(task.alone for task in tasks):

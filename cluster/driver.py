@@ -100,6 +100,7 @@ class Driver:
         self._next_report = 0.0
         self.workers: dict[str, WorkerRecord] = {}
         self._losses_in_a_row = 0
+        self._has_worked = False
         self._alone_since: float | None = None
         self.rows_before = committed.num_rows
         self.totals = Totals(
@@ -316,7 +317,7 @@ class Driver:
             table = reader.read_all()
         rows = range(event.first_row, event.first_row + table.num_rows)
         check_rows(table, rows)
-        self._losses_in_a_row = 0
+        self._losses_in_a_row, self._has_worked = 0, True
         self._commit(self.workers[event.worker_id], rows, table)
 
     def _commit(self, record: WorkerRecord, rows: range, table: pa.Table) -> None:
@@ -373,6 +374,8 @@ class Driver:
         )
         for shard in loss.given_up:
             self._give_up(record, shard)
+        if loss.given_up and self._has_worked:
+            self._losses_in_a_row = 0  # it was the rows' fault
 
     def _give_up(self, record: WorkerRecord, shard: Shard) -> None:
         """Answer a row whose workers die with an error, which names nothing of this run."""

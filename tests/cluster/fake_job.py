@@ -28,7 +28,7 @@ def run_fake_job(source, output, pool=None, *, workers=2, progress=None, sha256=
     replaced = {
         "WorkerPool": pool.begin,
         "check_model": lambda *_: CheckedModel("model.gguf", sha256),
-        "ray_session": lambda _: contextlib.nullcontext(),
+        "ray_session": lambda *_, **__: contextlib.nullcontext(),
         "place_workers": lambda *_: Placement(workers or pool.nodes, 1),
     }
     with mock.patch.multiple(module, **replaced):
