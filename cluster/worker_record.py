@@ -15,7 +15,6 @@ class WorkerRecord:
     Attributes:
         worker_id: its name.
         threads: its threads.
-        joined_late: whether it was started for a node that joined the running job.
         identity: what it said of itself.
         numerics: its numerics identity; None until its model is loaded.
         load_s: seconds to load the model.
@@ -27,11 +26,11 @@ class WorkerRecord:
         totals: its newest counters; those of a lost worker are the last that came.
         shards, rows, row_errors: committed from it.
         loss_reason: why it was lost; None for a living one.
+        joined_late: whether it was started for a node that joined the running job.
     """
 
     worker_id: str
     threads: int
-    joined_late: bool = False
     identity: dict[str, Any] = field(default_factory=dict)
     numerics: str | None = None
     load_s: float = 0.0
@@ -44,6 +43,7 @@ class WorkerRecord:
     rows: int = 0
     row_errors: int = 0
     loss_reason: str | None = None
+    joined_late: bool = False
 
     @property
     def node(self) -> str:

@@ -15,6 +15,13 @@ from cluster.session import embedded_cpus, ray_session, refuse_paths_in_package
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
+def run_program(text):
+    """Run Python code in a process of its own, from the project's folder."""
+    command = [sys.executable, "-c", text]
+    root = Path(__file__).parents[2]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+
 def test_relative_paths_are_fine_outside_a_ray_job(monkeypatch):
     """On one's own machine the working directory is one's own."""
     monkeypatch.delenv(JOB, raising=False)
@@ -69,25 +76,32 @@ def test_sigterm_while_ray_starts_is_a_stop(monkeypatch):
     assert before == signal.getsignal(signal.SIGTERM)
 
 
-def test_sigterm_waits_for_ray_where_the_process_ends(monkeypatch):
-    """Neither Ray's handler nor the default one, which its shutdown sets, meets the signal."""
-    met = []
+def test_sigterm_waits_for_ray_where_the_process_ends():
+    """Neither Ray's handler nor the default one, which its shutdown sets, meets the signal.
 
-    def ray_sets_a_handler(*_, **__):
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert [] == met[1:]
+    In a process of its own: the signal goes to any thread that does not hold it back.
+    """
+    program = """
+import os, signal
+import ray
+from cluster.session import ray_session
 
-    monkeypatch.setenv("RAY_ADDRESS", "auto")
-    monkeypatch.setattr(ray, "init", ray_sets_a_handler)
-    monkeypatch.setattr(ray, "shutdown", ray_sets_a_handler)
-    before = signal.signal(signal.SIGTERM, lambda *_: met.append("ours"))
-    try:
-        with ray_session(1, process_ends=True):
-            assert ["ours"] == met
-        assert ["ours", "ours"] == met
-    finally:
-        signal.signal(signal.SIGTERM, before)
+met = []
+
+def ray_sets_a_handler(*_, **__):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+os.environ["RAY_ADDRESS"] = "auto"
+ray.init = ray.shutdown = ray_sets_a_handler
+signal.signal(signal.SIGTERM, lambda *_: met.append("ours"))
+with ray_session(1, process_ends=True):
+    print(met)
+print(met, flush=True)
+os._exit(0)
+"""
+    done = run_program(program)
+    assert (0, "['ours']\n['ours', 'ours']\n") == (done.returncode, done.stdout)
 
 
 @pytest.mark.ray
@@ -104,13 +118,7 @@ assert len(ended) > 3 and not alive, (ended, alive)
 print("none", flush=True)
 os._exit(3)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program(program)
     assert (3, "none\n") == (done.returncode, done.stdout), done.stderr
 
 
