@@ -26,7 +26,7 @@ help:
 	@echo 'make clean      remove environments and caches; runs/ stays'
 
 demo: $(VENV)/.installed
-	$(VENV)/bin/tokenmill run configs/demo.yaml --output runs/demo-$$(date +%Y%m%d-%H%M%S)
+	$(VENV)/bin/tokenmill run configs/demo.yaml --output runs/demo
 
 install: $(VENV)/.installed
 

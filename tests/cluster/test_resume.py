@@ -77,7 +77,7 @@ def test_the_same_command_goes_on(source, whole, tmp_path, stop):
     assert parts(whole[1]) == parts(output)
     assert (whole[0].checksum, 60) == (summary.checksum, summary.num_rows)
     assert stop <= committed == summary.rows_before
-    assert 60 - committed == sum(sent.shard.num_rows for sent in pool.sent)
+    assert 60 - committed == len({row for sent in pool.sent for row in sent.shard.rows})
     assert ["_SUCCESS", "_manifest.json", "_stats"] == sorted(
         path.name for path in output.iterdir() if path.name.startswith("_")
     )
@@ -183,7 +183,7 @@ def test_a_worker_with_other_numerics_cannot_go_on(source, tmp_path):
     """The rows that are done name the arithmetic; two kinds are not mixed."""
     interrupted(source, tmp_path / "out", 30)
     with pytest.raises(JobConfigError, match=r"computes with other, the rows .* with fake"):
-        run_fake_job(source, tmp_path / "out", FakePool(loads=[{"numerics": "other"}]), **CUT)
+        run_fake_job(source, tmp_path / "out", FakePool(loads=[{"numerics": "other"}] * 2), **CUT)
 
 
 def test_templates_see_the_date_of_the_first_driver(source, tmp_path):
@@ -207,7 +207,13 @@ def test_templates_see_the_date_of_the_first_driver(source, tmp_path):
 def test_a_part_that_does_not_match_its_record_is_made_again(source, whole, tmp_path, harm):
     """Its rows are computed again, the others are kept."""
     output = tmp_path / "out"
-    interrupted(source, output, 55)
+
+    def stop_after_two_parts(_):
+        if (output / "part-00001.parquet").exists():
+            raise JobStoppedError("stopped by the test")
+
+    with pytest.raises(JobStoppedError):
+        run_fake_job(source, output, progress=stop_after_two_parts, **CUT)
     part, record = output / "part-00000.parquet", output / "_shards/part-00000.json"
     content = part.read_bytes()
     match harm:

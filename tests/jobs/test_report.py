@@ -54,6 +54,7 @@ def job_summary(output: Path, *workers: WorkerSummary, **changes) -> JobSummary:
     values = {
         "output": output,
         "num_rows": 1000,
+        "rows_before": 0,
         "num_errors": 3,
         "num_parts": 1,
         "generated_tokens": 1200,
