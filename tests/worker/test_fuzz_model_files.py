@@ -12,8 +12,11 @@ import time
 import tracemalloc
 
 import pytest
+import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import decoders, pre_tokenizers
+from tokenizers.models import BPE
 
 from jobs.inspection import as_json, inspect_model
 from worker.errors import ModelError
@@ -147,6 +150,28 @@ def test_a_mutated_index_is_a_model_or_one_clear_line(data, tmp_path, changes):
     index = {"weight_map": dict.fromkeys(("a", "b", "c"), "model.safetensors")}
     content = mutated(json.dumps(index).encode(), changes, 1000)
     (folder / "model.safetensors.index.json").write_bytes(content)
+    check(folder)
+
+
+@FUZZ
+@given(
+    name=st.sampled_from(["tokenizer.json", "tokenizer_config.json", "generation_config.json"]),
+    changes=edits,
+)
+def test_a_mutated_tokenizer_is_a_model_or_one_clear_line(data, tmp_path, name, changes):
+    """Bytes changed in the files that say how text becomes tokens."""
+    folder = _copy(data, tmp_path, "llama3")
+    letters = {chr(97 + i): i for i in range(26)} | {"ab": 26, "abc": 27}
+    library = tokenizers.Tokenizer(BPE(letters, [("a", "b"), ("ab", "c")]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens(["<s>", "</s>"])
+    (folder / "tokenizer.json").write_text(library.to_str())
+    config = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": "{{ messages }}"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [29, 3]}))
+    check(folder)
+    (folder / name).write_bytes(mutated((folder / name).read_bytes(), changes, 8_000))
     check(folder)
 
 

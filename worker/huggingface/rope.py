@@ -137,7 +137,7 @@ def _llama3_divisors(config: Config, parameters: Config) -> NDArray[np.float32]:
             f"and high_freq_factor {high:g}, expected positive numbers, the last one largest; "
             "correct the file"
         )
-    smooth = (original / wavelengths - low) / (high - low)
+    smooth = np.clip((original / wavelengths - low) / (high - low), 0, 1)
     divisors = 1 / ((1 - smooth) / factor + smooth)
     divisors = np.where(wavelengths < original / high, 1.0, divisors)
     return np.where(wavelengths > original / low, factor, divisors).astype(np.float32)

@@ -6,6 +6,7 @@ Special tokens are found here, as for GGUF files, so that text from users stays 
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,9 +64,10 @@ def checkpoint_tokenizer(folder: Path) -> Tokenizer:
 def _read(path: Path, most: int) -> Fields:
     try:
         with path.open("rb") as file:
-            raw = file.read(most + 1)
-        if len(raw) > most:
-            raise CheckpointError(f"{path}: more than {most} bytes; take a complete checkpoint")
+            size = os.fstat(file.fileno()).st_size  # room for what is read is made beforehand
+            if size > most:
+                raise CheckpointError(f"{path}: more than {most} bytes; take a complete checkpoint")
+            raw = file.read(size)
         value = json.loads(raw)
     except FileNotFoundError as error:
         raise CheckpointError(
@@ -120,6 +122,11 @@ def _tokens(
         tokens[token_id] = text
         types[token_id] = TokenType.NORMAL
     for each in added:
+        if vocab.get(each["content"]) != each["id"]:
+            raise CheckpointError(
+                f"{path}: added token {shown(each['content'])!r} has the id {each['id']}, but the "
+                f"vocabulary gives it {vocab.get(each['content'])}; save the tokenizer again"
+            )
         special = each.get("special")
         types[each["id"]] = TokenType.CONTROL if special else TokenType.USER_DEFINED
     if getattr(library.model, "byte_fallback", False):
