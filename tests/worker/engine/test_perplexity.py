@@ -116,6 +116,7 @@ class _LargeVocabulary:
     """Every token as likely as any other, in the largest vocabulary there is."""
 
     layer_groups = GROUPS
+    state_shape = None
     config = SimpleNamespace(context_length=1000, vocab_size=262_144)
 
     def __init__(self):
