@@ -16,12 +16,11 @@ from worker.engine.sampling_params import SamplingParams
 from worker.errors import WorkerError
 
 from .engine_loop import EngineLoop
-from .manifest import NUMERICS_VERSION
 from .optional_column import OptionalColumn
 from .peak_memory import peak_rss_bytes
 from .rows import requests_of
 from .shard_table import shard_table
-from .version import VERSION
+from .software import own_software
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +65,7 @@ class Worker:
         return {
             "node": socket.gethostname(),
             "pid": os.getpid(),
-            "tokenmill": VERSION,
-            "numerics_version": NUMERICS_VERSION,
+            **own_software(),
         }
 
     async def load(self, spec: WorkerSpec) -> dict[str, Any]:

@@ -18,17 +18,16 @@ from .errors import JobConfigError, JobStoppedError, RowErrorsError
 from .input_files import display
 from .job import Job
 from .journal import Journal, read_journals
-from .manifest import NUMERICS_VERSION
 from .parts import PartWriter
 from .plan import Shard
 from .progress import Phase, Progress, ProgressCallback
 from .rows import failed
 from .run_directory import RunDirectory
 from .shard_table import check_rows, shard_table
+from .software import difference
 from .statistics import SampleSpool, write_worker_totals
 from .stop_signal import StopSignal
 from .time_histogram import TimeHistogram
-from .version import VERSION
 from .worker_pool import Event, EventKind, Placement, WorkerPool
 from .worker_record import WorkerRecord
 
@@ -123,7 +122,7 @@ class Driver:
         """Start the workers; return when all are ready, or some are and the others take too long.
 
         Raises:
-            JobConfigError: versions or numerics identities differ.
+            JobConfigError: software or numerics identities differ.
             JobStoppedError: no worker came up in time, or a signal came.
             WorkerError, KVPoolError: the model or the settings cannot work.
         """
@@ -257,17 +256,13 @@ class Driver:
                 self._lost(event.worker_id, str(error))
 
     def _identified(self, worker_id: str, identity: dict[str, Any]) -> None:
-        """Refuse another version before anything is sent that it might not understand."""
+        """Refuse other software before anything is sent that it might not understand."""
         record = self.workers[worker_id]
         record.identity = identity
         record.alive_at = monotonic()
-        ours = {"tokenmill": VERSION, "numerics_version": NUMERICS_VERSION}
-        for name, own in ours.items():
-            if identity[name] != own:
-                raise JobConfigError(
-                    f"node {record.node}: {name} is {identity[name]} there and {own} at the "
-                    "driver; install the same version on all machines"
-                )
+        other = difference(identity)
+        if other is not None:
+            raise JobConfigError(f"node {record.node}: {other}")
         self._pool.load(worker_id)
 
     def _loaded(self, worker_id: str, answer: dict[str, Any]) -> None:

@@ -4,16 +4,15 @@ import random
 
 import pyarrow as pa
 
-from cluster.manifest import NUMERICS_VERSION
 from cluster.rows import requests_of
 from cluster.shard_table import shard_table
-from cluster.version import VERSION
+from cluster.software import own_software
 from cluster.worker_pool import Event, EventKind
 from tests.cluster.fake_engine import FakeSnapshot, answer
 from worker.engine.completion import Completion
 from worker.engine.sampling_params import SamplingParams
 
-IDENTITY = {"node": "here", "pid": 1, "tokenmill": VERSION, "numerics_version": NUMERICS_VERSION}
+IDENTITY = {"node": "here", "pid": 1, **own_software()}
 
 LOADED = {
     "numerics": "fake",

@@ -17,6 +17,7 @@ from cluster.errors import (
 from cluster.job import Job
 from cluster.progress import Phase
 from cluster.run_job import run_job
+from cluster.software import own_software
 from cluster.summary import FinishedWithErrors
 from kvpool.errors import PoolSizeError
 from tests.cluster.fake_job import run_fake_job
@@ -224,6 +225,16 @@ def test_a_worker_lost_over_its_last_report_does_not_matter(run):
     assert [("worker-0", True), ("worker-1", False)] == [
         (worker.worker_id, worker.lost) for worker in summary.workers
     ]
+
+
+@pytest.mark.parametrize("name", own_software())
+def test_each_difference_in_software_is_refused_with_both_values(run, name):
+    """Node, what is there and what is here; before the model is loaded."""
+    pool = FakePool(identities=[{}, {"node": "mac-2", name: "other"}])
+    own = own_software()[name]
+    with pytest.raises(JobConfigError) as caught:
+        run(pool)
+    assert f"node mac-2: {name} is other there and {own} at the driver; " in str(caught.value)
 
 
 REFUSALS = {
