@@ -26,6 +26,8 @@ MODELS_VARIABLE = "TOKENMILL_MODELS"
 KL_FACTOR = 1.1  # of llama.cpp's mean KL
 NLL_SHARE, NLL_MARGIN = 0.003, 0.001  # of the reference's NLL: at least, and beyond llama.cpp's
 LOGIT_FACTOR = 1.25  # of llama.cpp's largest difference of a logit, tiny models
+# A router near a tie sends a token to other experts, in one arithmetic and not in the other.
+MIXTURES = {"mixtral": 1.5, "qwen3moe": 1.5, "gpt-oss": 1.5}  # factor on both
 
 GOLDEN = {"smollm2": "smollm2-135m-q4_1.json", "gemma3_270m": "gemma-3-270m-q4_k_m.json"}
 REQUANTISED = json.loads((DATA / "golden" / "smollm2-135m-requantised-nll.json").read_text())
@@ -128,6 +130,7 @@ def test_int8_of_tiny_models_is_near_f32(path):
     assert [len(text) for text in texts] == [each.num_tokens for each in found]
     ours = sum(each.mean_kl * each.num_tokens for each in found)
     bound = sum(t["kl_mean"] * len(text) for t, text in zip(theirs, texts, strict=True))
-    assert 0 < ours <= KL_FACTOR * bound
+    slack = MIXTURES.get(path.parent.name, 1.0)
+    assert 0 < ours <= slack * KL_FACTOR * bound
     for each, llama_cpp in zip(found, theirs, strict=True):
-        assert each.max_difference <= LOGIT_FACTOR * llama_cpp["max_abs_diff_all"]
+        assert each.max_difference <= slack * LOGIT_FACTOR * llama_cpp["max_abs_diff_all"]

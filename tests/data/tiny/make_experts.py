@@ -1,6 +1,6 @@
 """Makes the files of this folder: tiny random models, and their logits by transformers.
 
-Needs torch, transformers, tokenizers and gguf, and a built llama.cpp whose folder is named:
+Needs torch, transformers, tokenizers, gguf and llama_cpp, and a built llama.cpp, its folder named:
 ``python make.py LLAMA_CPP [NAME ...]``. README.md beside the folder says what is made.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import gguf
+import llama_cpp
 import numpy as np
 import torch
 import transformers
@@ -246,7 +247,7 @@ def randomise(model, scales):
             weight.copy_(torch.from_numpy(values.astype(np.float16).astype(np.float32)))
 
 
-def convert(llama_cpp, source, target, pre_tokenizer, *options):
+def convert(converter, source, target, pre_tokenizer, *options):
     """Convert to an F32 file with llama.cpp's converter; the pre-tokenizer is given."""
     code = (
         "import sys, runpy\n"
@@ -254,9 +255,9 @@ def convert(llama_cpp, source, target, pre_tokenizer, *options):
         "from conversion.base import TextModel\n"
         f"TextModel.get_vocab_base_pre = lambda self, tokenizer: {pre_tokenizer!r}\n"
         "sys.argv = ['convert', *sys.argv[2:]]\n"
-        f"runpy.run_path({str(llama_cpp / 'convert_hf_to_gguf.py')!r}, run_name='__main__')\n"
+        f"runpy.run_path({str(converter / 'convert_hf_to_gguf.py')!r}, run_name='__main__')\n"
     )
-    command = [sys.executable, "-c", code, str(llama_cpp), str(source), "--outfile", str(target)]
+    command = [sys.executable, "-c", code, str(converter), str(source), "--outfile", str(target)]
     subprocess.run([*command, "--outtype", "f32", *options], check=True, stdout=sys.stderr)
 
 
@@ -274,6 +275,43 @@ def logits_of(model, ids):
         return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
 
 
+def llama_cpp_logits(path, ids):
+    """Logits [len(ids), VOCABULARY] by llama.cpp, keys and values in float32."""
+    model = llama_cpp.llama_model_load_from_file(
+        str(path).encode(), llama_cpp.llama_model_default_params()
+    )
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = params.n_batch = params.n_ubatch = 512
+    params.n_threads = params.n_threads_batch = 1
+    params.flash_attn_type = params.type_k = params.type_v = 0
+    context = llama_cpp.llama_init_from_model(model, params)
+    batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
+    batch.n_tokens = len(ids)
+    for i, token in enumerate(ids):
+        batch.token[i], batch.pos[i], batch.logits[i] = token, i, 1
+        batch.n_seq_id[i], batch.seq_id[i][0] = 1, 0
+    assert llama_cpp.llama_decode(context, batch) == 0
+    rows = [llama_cpp.llama_get_logits_ith(context, i) for i in range(len(ids))]
+    found = [np.ctypeslib.as_array(row, shape=(VOCABULARY,)).copy() for row in rows]
+    llama_cpp.llama_free(context)
+    llama_cpp.llama_model_free(model)
+    return np.array(found)
+
+
+def difference(expected, found):
+    """How far logits are from the expected ones."""
+    p, q = (a - np.logaddexp.reduce(a, 1, keepdims=True) for a in (expected, found))
+    kl = (np.exp(p) * (p - q)).sum(1)
+    gap = np.abs(expected - found)
+    return {
+        "max_abs_diff_all": float(gap.max()),
+        "max_abs_diff_last": float(gap[-1].max()),
+        "kl_mean": float(kl.mean()),
+        "kl_max": float(kl.max()),
+        "argmax_agree": f"{(expected.argmax(1) == found.argmax(1)).sum()}/{len(expected)}",
+    }
+
+
 def load(model, weights):
     """Put weights in; every parameter must be there."""
     state = {name: torch.from_numpy(np.ascontiguousarray(w)) for name, w in weights.items()}
@@ -284,7 +322,7 @@ def load(model, weights):
             weight.copy_(state[name].reshape(weight.shape))
 
 
-def make(name, spec, llama_cpp):
+def make(name, spec, source):
     """Make the files of one model."""
     folder = HERE / name
     folder.mkdir(exist_ok=True)
@@ -295,37 +333,48 @@ def make(name, spec, llama_cpp):
     randomise(model, spec.scales)
     random = np.random.default_rng(1)
     prompts = [random.integers(2, VOCABULARY, length).tolist() for length in LENGTHS]
-    expected = {}
+    expected, files = {}, {}
     with TemporaryDirectory() as work:
         work = Path(work)
         model.save_pretrained(work / "hf")
         tokenizer().save_pretrained(work / "hf")
         options = ["--no-mtp"] if name == "qwen35" else []
-        convert(llama_cpp, work / "hf", work / "F32.gguf", spec.pre_tokenizer, *options)
+        convert(source, work / "hf", work / "F32.gguf", spec.pre_tokenizer, *options)
         before = {n: w.detach().clone() for n, w in model.named_parameters()}
         load(model, spec.from_gguf(tensors_of(work / "F32.gguf"), spec.config))
         for n, w in model.named_parameters():
             gap = (w - before[n]).abs().max()
             assert gap < 1e-6, (n, gap)
+        path = work / "F32.gguf"
+        f32 = [difference(logits_of(model, p), llama_cpp_logits(path, p)) for p in prompts]
         for kind in spec.types:
             path = folder / f"{name}-{kind}.gguf"
-            quantize = llama_cpp / "build/bin/llama-quantize"
+            quantize = source / "build/bin/llama-quantize"
             subprocess.run([quantize, work / "F32.gguf", path, kind], check=True, stdout=sys.stderr)
             load(model, spec.from_gguf(tensors_of(path), spec.config))
+            files[kind] = {"file": path.name, "llama_cpp": []}
             for i, ids in enumerate(prompts):
                 logits = logits_of(model, ids)
+                native = difference(logits, llama_cpp_logits(path, ids))
+                record = {"prompt": i, "f32_file_of_all": f32[i], "native_file": native}
+                files[kind]["llama_cpp"].append(record)
                 expected[f"{kind}.p{i}"] = logits if kind == spec.types[0] else logits[-1:]
                 expected[f"{kind}.p{i}.argmax"] = logits.argmax(1).astype(np.int32)
     np.savez_compressed(folder / "expected.npz", **expected)
-    description = {"config": spec.config.to_dict(), "prompts": [{"ids": ids} for ids in prompts]}
+    description = {
+        "config": spec.config.to_dict(),
+        "prompts": [{"ids": ids} for ids in prompts],
+        "files": files,
+    }
     (folder / "model.json").write_text(json.dumps(description, default=str) + "\n")
 
 
 def main():
     """Make the models named, or all."""
-    llama_cpp, *names = sys.argv[1:]
+    source, *names = sys.argv[1:]
+    llama_cpp.llama_backend_init()
     for name in names or MODELS:
-        make(name, MODELS[name], Path(llama_cpp).resolve())
+        make(name, MODELS[name], Path(source).resolve())
 
 
 if __name__ == "__main__":
