@@ -11,6 +11,7 @@ import pytest
 from worker.errors import CheckpointError, GGUFError, UnsupportedModelError
 from worker.gguf import dequantize
 from worker.huggingface import HuggingFaceFolder
+from worker.models.registry import model_config
 
 from . import checkpoints
 from .checkpoints import FOLDERS, NAMES
@@ -114,6 +115,16 @@ def test_an_older_config_means_the_same(tmp_path):
     expected, found = HuggingFaceFolder.open(FOLDERS / "llama3"), HuggingFaceFolder.open(older)
     assert dict(expected.metadata) == dict(found.metadata)
     assert expected.raw("rope_freqs.weight").tobytes() == found.raw("rope_freqs.weight").tobytes()
+
+
+def test_an_older_gemma_3_means_the_same(tmp_path):
+    """Every sixth layer sees everything; two bases stand beside each other."""
+    older = checkpoints.copy(
+        "gemma3", tmp_path, rope_parameters=None, layer_types=None, sliding_window_pattern=6,
+        rope_theta=1e6, rope_local_base_freq=1e4,
+    )  # fmt: skip
+    expected, found = (model_config(HuggingFaceFolder.open(f)) for f in (FOLDERS / "gemma3", older))
+    assert expected == found
 
 
 def _refused(folder, error=CheckpointError):

@@ -34,10 +34,10 @@ _GEMMA_KEYS = {
 }
 
 
-def _layer_kinds(config: Config) -> list[bool] | None:
-    """Which layers see a window only; None when the field is missing."""
+def _layer_kinds(config: Config) -> object:
+    """Which layers see a window only; in older checkpoints all but each so-manieth."""
     if config.get("layer_types") is None:
-        return None
+        return config.get("sliding_window_pattern")
     kinds = config.names("layer_types", config.integer("num_hidden_layers"))
     return [kind == "sliding_attention" for kind in kinds]
 
