@@ -29,12 +29,19 @@ class BlockKeys:
         key j = hash(key j - 1, tokens of block j)
 
     so equal keys mean equal tokens at equal positions from the first token on, which is all that
-    K/V depend on. The hash is BLAKE2b of 128 bits: strangers write prompts, and must not be able
-    to make two histories meet.
+    K/V depend on besides the ``root``. The hash is BLAKE2b of 128 bits: strangers write prompts,
+    and must not be able to make two histories meet.
     """
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, root: bytes = b"") -> None:
+        """Start a chain.
+
+        Args:
+            block_size: tokens of a block.
+            root: what else K/V depend on; chains with different roots have no key in common.
+        """
         self.block_size = block_size
+        self._root = root
         self._keys: list[BlockKey] = []
 
     def first(self, token_ids: Sequence[int], count: int) -> list[BlockKey]:
@@ -49,7 +56,7 @@ class BlockKeys:
         if count > known:
             new = np.array(token_ids[known * size : count * size], "<i4").tobytes()
             assert len(new) == 4 * size * (count - known), "not that many full blocks"
-            digest = self._keys[-1].digest if known else b""
+            digest = self._keys[-1].digest if known else self._root
             for start in range(0, len(new), 4 * size):
                 tokens = new[start : start + 4 * size]
                 digest = blake2b(digest + tokens, digest_size=_DIGEST_BYTES).digest()
@@ -58,6 +65,6 @@ class BlockKeys:
 
     def fork(self, count: int) -> "BlockKeys":
         """Keys of a sequence that shares the first ``count`` blocks, or those known of them."""
-        fork = BlockKeys(self.block_size)
+        fork = BlockKeys(self.block_size, self._root)
         fork._keys = self._keys[:count]
         return fork

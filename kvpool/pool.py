@@ -135,9 +135,9 @@ class KVPool:
         self._block_bytes = tuple(limits.block_bytes(group) for group in groups)
         self._peak_blocks = self._peak_bytes = 0
 
-    def new_tables(self) -> BlockTables:
-        """Empty tables for a sequence."""
-        return self._tables(BlockKeys(self.block_size))
+    def new_tables(self, root: bytes = b"") -> BlockTables:
+        """Empty tables for a sequence, which shares blocks with those of the same root only."""
+        return self._tables(BlockKeys(self.block_size, root))
 
     def room(self, tables: BlockTables, start: int, spare: Sequence[int] | None = None) -> int:
         """Most tokens from ``start`` on that can be written with the blocks that are free now.

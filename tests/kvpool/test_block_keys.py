@@ -47,3 +47,11 @@ def test_too_few_tokens_are_our_bug():
     """A key of a block that is not full would be a lie."""
     with pytest.raises(AssertionError, match="full blocks"):
         BlockKeys(4).first([1, 2, 3, 4, 5, 6, 7], 2)
+
+
+def test_chains_of_different_roots_have_no_key_in_common():
+    """Equal tokens, but keys and values that depend on something else as well; forks keep it."""
+    one, other = BlockKeys(4), BlockKeys(4, b"long")
+    ids = list(range(12))
+    assert not set(one.first(ids, 3)) & set(other.first(ids, 3))
+    assert BlockKeys(4, b"long").fork(0).first(ids, 3) == other.first(ids, 3)

@@ -31,7 +31,12 @@ MIXTURES = {"mixtral": 1.5, "qwen3moe": 1.5, "gpt-oss": 1.5}  # factor on both
 
 GOLDEN = {"smollm2": "smollm2-135m-q4_1.json", "gemma3_270m": "gemma-3-270m-q4_k_m.json"}
 REQUANTISED = json.loads((DATA / "golden" / "smollm2-135m-requantised-nll.json").read_text())
-TINY = sorted((DATA / "tiny").glob("*/*.gguf"))
+# Those folders that have figures of llama.cpp.
+TINY = [
+    path
+    for path in sorted((DATA / "tiny").glob("*/*.gguf"))
+    if "files" in json.loads((path.parent / "model.json").read_text())
+]
 
 
 def _golden(name):

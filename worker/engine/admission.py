@@ -1,6 +1,6 @@
 """Admission: from a request to a sequence, or to the reason why the row has no answer."""
 
-from kvpool import KVPool
+from kvpool import BlockTables, KVPool
 from worker.errors import RowError
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import Tokenizer
@@ -8,6 +8,8 @@ from worker.tokenizer.tokenizer import Tokenizer
 from .draws import draw_key
 from .request import Request
 from .sequence import Sequence
+
+_LONG_ROOT = b"long"
 
 
 class Admission:
@@ -21,12 +23,14 @@ class Admission:
         pool: KVPool,
         max_model_len: int,
         job_seed: int,
+        long_from: int | None,
     ) -> None:
         self._tokenizer = tokenizer
         self._encoder = encoder
         self._pool = pool
         self._max_model_len = max_model_len
         self._job_seed = job_seed
+        self._long_from = long_from
 
     def sequence(self, request: Request, now_s: float) -> Sequence:
         """The request as a sequence, not yet checked.
@@ -38,13 +42,15 @@ class Admission:
         params = request.sampling
         room = self._max_model_len - len(prompt)
         new = room if params.max_tokens is None else min(room, params.max_tokens)
+        is_long = rotates_as_long(len(prompt) + new, self._long_from)
         return Sequence(
             row_id=request.row_id,
             params=params,
             prompt_token_ids=prompt,
             max_tokens=len(prompt) + new,
             end_token_ids=self._tokenizer.end_ids,
-            tables=self._pool.new_tables(),
+            tables=new_tables(self._pool, is_long=is_long),
+            is_long=is_long,
             draw_key=draw_key(params.seed, self._job_seed, request.row_id),
             detokenizer=self._tokenizer.detokenizer(),
             arrival_s=now_s,
@@ -59,7 +65,8 @@ class Admission:
             prompt_token_ids=parent.prompt_token_ids,
             max_tokens=parent.max_tokens,
             end_token_ids=self._tokenizer.end_ids,
-            tables=self._pool.new_tables(),
+            tables=new_tables(self._pool, is_long=parent.is_long),
+            is_long=parent.is_long,
             draw_key=draw_key(params.seed, self._job_seed, parent.row_id, completion_index),
             detokenizer=self._tokenizer.detokenizer(),
             arrival_s=parent.arrival_s,
@@ -81,6 +88,21 @@ class Admission:
             )
         if len(prompt) > self._pool.max_sequence_tokens:
             raise RowError(pool_too_small(len(prompt), self._pool))
+
+
+def rotates_as_long(max_tokens: int, long_from: int | None) -> bool:
+    """Whether a model takes a sequence as a long one: by what it may grow to, of itself alone.
+
+    Args:
+        max_tokens: most tokens of the sequence; the last one is not fed to the model.
+        long_from: position that short sequences do not reach, see `ModelConfig`.
+    """
+    return long_from is not None and max_tokens - 1 > long_from
+
+
+def new_tables(pool: KVPool, *, is_long: bool) -> BlockTables:
+    """Tables of a sequence; keys that were rotated otherwise are not those of its tokens."""
+    return pool.new_tables(_LONG_ROOT if is_long else b"")
 
 
 def pool_too_small(num_tokens: int, pool: KVPool) -> str:

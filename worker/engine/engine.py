@@ -72,6 +72,7 @@ class Engine:
             pool=self._pool,
             max_model_len=self.max_model_len,
             job_seed=config.job_seed,
+            long_from=model.config.long_from,
         )
         self.stats = EngineStats(self._scheduler, self._pool, model)
         self._live: dict[RowId, Row] = {}

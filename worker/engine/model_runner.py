@@ -30,6 +30,7 @@ class ModelRunner:
         max_num_batched_tokens: int,
     ) -> None:
         self._model = model
+        self._has_long = model.config.long_from is not None
         self._kv = kv
         T, S, G = max_num_batched_tokens, max_num_seqs, len(kv.groups)
         self._token_ids = np.empty(T, np.int32)
@@ -60,12 +61,16 @@ class ModelRunner:
             slots=tuple(slots[:T] for slots in self._slots),
             block_tables=tuple(tables[:S] for tables in self._tables),
             state_slots=self._state_slots(chunks),
+            is_long=self._is_long(chunks) if self._has_long else None,
         )
 
     def _state_slots(self, chunks: Chunks[ScheduledChunk]) -> NDArray[np.int32] | None:
         if self._kv.states is None:
             return None
         return np.array([chunk.sequence.tables.state for chunk in chunks], np.int32)
+
+    def _is_long(self, chunks: Chunks[ScheduledChunk]) -> NDArray[np.bool_]:
+        return np.array([chunk.sequence.is_long for chunk in chunks], np.bool_)
 
     def _fill_tokens(self, chunks: Chunks[ScheduledChunk]) -> int:
         """Token ids, positions and borders of all chunks; how many tokens there are."""

@@ -42,6 +42,7 @@ class Sequence:
         prompt_token_ids: the prompt.
         token_ids: prompt and generated tokens.
         max_tokens: most tokens in all; at least one more than the prompt.
+        is_long: whether the model rotates it as it does long sequences, see `Batch`.
         end_token_ids: tokens of the model that end the text.
         tables: its blocks.
         draw_key: key of its random draws.
@@ -67,12 +68,14 @@ class Sequence:
         draw_key: DrawKey,
         detokenizer: Detokenizer,
         arrival_s: float,
+        is_long: bool = False,
         completion_index: int = 0,
         forked_from: "Sequence | None" = None,
     ) -> None:
         self.row_id = row_id
         self.completion_index = completion_index
         self.forked_from = forked_from
+        self.is_long = is_long
         self.params = params
         self.prompt_token_ids = prompt_token_ids
         self.token_ids = list(prompt_token_ids)

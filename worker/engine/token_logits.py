@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from kvpool import BlockTables
 from worker.models.batch import Batch
 
+from .admission import new_tables, rotates_as_long
 from .config import EngineConfig
 from .kv_setup import build_kv
 from .loading import LoadedModel
@@ -70,14 +71,15 @@ class TokenLogits:
             after it; the next step overwrites them.
         """
         assert len(token_ids) <= self.max_tokens, (len(token_ids), self.max_tokens)
-        tables = self._pool.new_tables()
+        is_long = rotates_as_long(len(token_ids) + 1, self._model.config.long_from)
+        tables = new_tables(self._pool, is_long=is_long)
         try:
             for start in range(0, len(token_ids), self._step):
                 end = min(start + self._step, len(token_ids))
                 self._pool.free_outside_window(tables, start)
                 fits = self._pool.allocate(tables, start, end)
                 assert fits, "the pool holds a sequence of max_tokens"
-                batch = self._batch(token_ids[start:end], start, first, tables)
+                batch = self._batch(token_ids[start:end], start, first, tables, is_long=is_long)
                 logits = self._model.forward(batch, self._kv)
                 if len(logits):
                     yield max(start, first), logits.rows[:, : self._vocab_size]
@@ -85,7 +87,13 @@ class TokenLogits:
             self._pool.free(tables)
 
     def _batch(
-        self, token_ids: Sequence[int], start: int, first: int, tables: BlockTables
+        self,
+        token_ids: Sequence[int],
+        start: int,
+        first: int,
+        tables: BlockTables,
+        *,
+        is_long: bool,
     ) -> Batch:
         """The tokens from position `start` on, logits from position `first` on."""
         n = len(token_ids)
@@ -102,4 +110,5 @@ class TokenLogits:
             slots=tuple(block * self._kv.block_size + offsets for block in blocks),
             block_tables=tuple(table.blocks[None] for table in tables),
             state_slots=None if tables.state is None else np.array([tables.state], np.int32),
+            is_long=np.array([is_long]),
         )

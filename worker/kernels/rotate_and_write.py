@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .jit import kernel
 from .kv_write import write_token
-from .native import address_of, float32s, int32s, int64s, real, real_word, task, word
+from .native import address_of, float32s, int32s, int64s, real, real_word, task, uint8s, word
 from .rms_norm import normalize_row
 from .rope import rotate_head
 from .task_arguments import kv_dtype, pool_shape, rows_at
@@ -37,7 +37,8 @@ from .task_arguments import kv_dtype, pool_shape, rows_at
     TABLES_WORD,
     TOKENS_WORD,
     TOKENS_AN_ITEM_WORD,
-) = range(19)
+    IS_LONG,
+) = range(20)
 
 
 @task
@@ -52,9 +53,10 @@ def rotate_and_write_task(header: int, arguments: int, item: int, thread: int) -
     for t in range(item * run, end):
         row = word(arguments, QKV) + t * word(arguments, QKV_STRIDE)
         key = row + 4 * heads * dim
-        _turn_heads(header, arguments, row, heads, word(arguments, QUERY_NORM), int(positions[t]))
+        tables = header + 8 * _tables_word(arguments, t)
+        _turn_heads(tables, arguments, row, heads, word(arguments, QUERY_NORM), int(positions[t]))
         _turn_heads(
-            header, arguments, key, word(arguments, KV_HEADS), word(arguments, KEY_NORM),
+            tables, arguments, key, word(arguments, KV_HEADS), word(arguments, KEY_NORM),
             int(positions[t]),
         )  # fmt: skip
         write_token(
@@ -64,14 +66,22 @@ def rotate_and_write_task(header: int, arguments: int, item: int, thread: int) -
 
 
 @kernel
+def _tables_word(arguments: int, token: int) -> int:
+    """Index of the header word for a token's tables: long sequences may have other ones behind."""
+    is_long = word(arguments, IS_LONG)
+    behind = is_long != 0 and uint8s(is_long, token + 1)[token] != 0
+    return int(word(arguments, TABLES_WORD) + (2 if behind else 0))
+
+
+@kernel
 def _turn_heads(
-    header: int, arguments: int, first: int, heads: int, weight: int, position: int
+    tables: int, arguments: int, first: int, heads: int, weight: int, position: int
 ) -> None:
     """Normalise, if there is a weight, and rotate heads that lie side by side."""
     dim, angles = word(arguments, HEAD_DIM), word(arguments, ANGLES)
-    tables, row = word(arguments, TABLES_WORD), 4 * angles * position
-    cos = float32s(word(header, tables) + row, angles)
-    sin = float32s(word(header, tables + 1) + row, angles)
+    row = 4 * angles * position
+    cos = float32s(word(tables, 0) + row, angles)
+    sin = float32s(word(tables, 1) + row, angles)
     for h in range(heads):
         head = first + 4 * h * dim
         if weight != 0:
@@ -96,6 +106,7 @@ def rotate_and_write_arguments(
     tables_word: int,
     tokens_word: int,
     tokens_an_item_word: int,
+    is_long: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
     """The words that `rotate_and_write_task` reads; the arrays must live and stay where they are.
 
@@ -115,6 +126,7 @@ def rotate_and_write_arguments(
         eps: of these norms.
         tables_word: index of the header word that holds the address of the cosines, float32
             [positions, angles]; the next word holds that of the sines. Not read without angles.
+        is_long: [tokens] bool, tokens whose tables the two words behind hold; None: no token's.
         tokens_word: index of the header word with the number of tokens.
         tokens_an_item_word: index of the header word with the tokens of an item.
     """
@@ -130,6 +142,7 @@ def rotate_and_write_arguments(
         *(angles, distance),
         *(_norm_address(query_norm, head_dim), _norm_address(key_norm, head_dim), real_word(eps)),
         *(tables_word, tokens_word, tokens_an_item_word),
+        0 if is_long is None else address_of(is_long),
     ]
     return np.array(words, np.int64)
 

@@ -43,6 +43,8 @@ class Batch:
             right only behind the group's window or after the sequence's end.
         state_slots: int32 [S]: of each sequence's recurrent state, no two the same; None where the
             model's layers have none.
+        is_long: bool [S]: sequences whose positions are rotated as those of long ones, where the
+            model tells them apart (LongRoPE); all chunks of a sequence must agree. None: none is.
     """
 
     token_ids: NDArray[np.int32]
@@ -53,6 +55,7 @@ class Batch:
     slots: Sequence[NDArray[np.int64]]
     block_tables: Sequence[NDArray[np.int32]]
     state_slots: NDArray[np.int32] | None = None
+    is_long: NDArray[np.bool_] | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -92,6 +95,9 @@ class Batch:
         )
         assert fault == NO_FAULT, _FAULTS[fault]
         assert len(self.slots) == len(self.block_tables) == len(num_slots), len(num_slots)
+        if self.is_long is not None:
+            assert self.is_long.dtype == np.bool_, self.is_long.dtype
+            assert self.is_long.shape == (sequences,), (self.is_long.shape, sequences)
         for slots, table, count in zip(self.slots, self.block_tables, num_slots, strict=True):
             assert slots.dtype == np.int64, slots.dtype
             assert slots.shape == (tokens,), (slots.shape, tokens)

@@ -89,6 +89,7 @@ class BatchMemory:
         state_slots: int32 [sequences].
         logit_rows: int32 [R].
         keep_logits: bool [R].
+        is_long: bool [tokens]: whether the token is of a long sequence.
         slots: per layer group int64 [tokens].
         tables: per layer group int32 [sequences * columns], as wide as the batch's table.
         items: per layer group int32 [attention items, ITEM_WORDS].
@@ -105,6 +106,7 @@ class BatchMemory:
         self.positions = np.empty(c.tokens, np.int32)
         self.query_start = np.empty(c.sequences + 1, np.int32)
         self.state_slots = np.empty(c.sequences, np.int32)
+        self.is_long = np.zeros(c.tokens, np.bool_)
         self.logit_rows = np.empty(c.logit_rows, np.int32)
         self.keep_logits = np.empty(c.logit_rows, np.bool_)
         self.slots = [np.empty(c.tokens, np.int64) for _ in groups]
@@ -120,6 +122,9 @@ class BatchMemory:
         self.query_start[: batch.num_sequences + 1] = batch.query_start
         if batch.state_slots is not None:
             self.state_slots[: batch.num_sequences] = batch.state_slots
+        is_long = batch.is_long
+        lengths = np.diff(batch.query_start)
+        self.is_long[:tokens] = False if is_long is None else np.repeat(is_long, lengths)
         self.logit_rows[:rows] = batch.logit_rows
         self.keep_logits[:rows] = batch.keep_logits
         header[TOKENS], header[LOGIT_ROWS] = tokens, rows

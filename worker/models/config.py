@@ -138,6 +138,11 @@ class ModelConfig:
         return self.delta is not None and self.delta.layers[layer]
 
     @property
+    def long_from(self) -> int | None:
+        """Position that short sequences do not reach; None where they are not told apart."""
+        return None if self.rope is None else self.rope.original_length
+
+    @property
     def sliding_window(self) -> int | None:
         """Window of the layers that have one; None if all see everything."""
         return next((window for window in self.windows if window is not None), None)
@@ -179,7 +184,7 @@ def base_config(
         context_length=keys.positive("context_length"),
         norm=norm,
         norm_eps=keys.number_between(_EPS[norm], 0.0, 1.0),
-        rope=None if rope_layout is None else read_rope(keys, head_dim, rope_layout),
+        rope=None if rope_layout is None else read_rope(gguf, keys, head_dim, rope_layout),
         local_rope=None,
         attention_scale=head_dim**-0.5,
         embedding_scale=1.0,

@@ -76,7 +76,7 @@ class Decoder:
         self.projections = loader.projections
         self.numerics = self.projections.numerics
         self.dequant_cache = self.projections.cache
-        self._rotaries = rotaries
+        self._rotaries = [each for rotary in rotaries for each in rotary.all]
         self._team, self._stages = loader.team, loader.stages
         self._recording: _Recording | None = None
         loader.finish()

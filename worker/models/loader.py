@@ -21,7 +21,7 @@ from .linear import Linear, PlannedLinear
 from .norm import LayerNorm, Norm, RMSNorm
 from .output_head import OutputHead
 from .projections import Projections, ProjectionWeights, make_projections
-from .rope_config import RopeConfig
+from .rope_config import LONG_DIVISORS, SHORT_DIVISORS, RopeConfig
 from .rotary import RotaryEmbedding
 from .weight_units import layer_units
 from .weights import Weights
@@ -113,7 +113,7 @@ class Loader:
         sizes = [c.num_heads * c.head_dim] + [c.num_kv_heads * c.head_dim] * 2
         names = [f"blk.{layer}.attn_{part}" for part in "qkv"]
         fused = f"blk.{layer}.attn_qkv"
-        if self._weights.has(f"{fused}.weight"):
+        if not any(self._weights.has(f"{name}.weight") for name in names):
             names, sizes = [fused], [sum(sizes)]
         return self.linear(layer, names, sizes, c.hidden_size, biases)
 
@@ -260,11 +260,14 @@ class Loader:
         return RotaryEmbedding(rope or self._rope, self.config.context_length)
 
     def rotary_with_divisors(self) -> RotaryEmbedding:
-        """The same whose frequencies the file may divide (Llama 3.1)."""
-        rope = self._rope
-        divisors = self._weights.optional_vector(_ROPE_DIVISORS, rope.dimensions // 2)
-        _check_divisors(self._gguf, divisors)
-        return RotaryEmbedding(rope, self.config.context_length, divisors)
+        """The same whose frequencies the file may divide (Llama 3.1, LongRoPE)."""
+        rope, length = self._rope, self.config.context_length
+        if rope.original_length is None:
+            has_divisors = self._weights.has(_ROPE_DIVISORS)
+            divisors = self._divisors(_ROPE_DIVISORS) if has_divisors else None
+            return RotaryEmbedding(rope, length, divisors)
+        long = RotaryEmbedding(rope, length, self._divisors(LONG_DIVISORS))
+        return RotaryEmbedding(rope, length, self._divisors(SHORT_DIVISORS), long)
 
     @cached_property
     def projections(self) -> Projections:
@@ -298,6 +301,17 @@ class Loader:
         """
         self._weights.finish()
 
+    def _divisors(self, name: str) -> NDArray[np.float32]:
+        """A tensor that frequencies are divided by: positive numbers."""
+        divisors = self._weights.vector(name, self._rope.dimensions // 2)
+        sound = np.isfinite(divisors) & (divisors > 0)
+        if not sound.all():
+            raise GGUFError(
+                f"{self._gguf.path}: tensor {name} holds {divisors[~sound][0]:g}, expected "
+                "positive numbers; convert the model again"
+            )
+        return divisors
+
     @property
     def _rope(self) -> RopeConfig:
         assert self.config.rope is not None, f"{self.config.architecture} rotates nothing"
@@ -319,13 +333,3 @@ class Loader:
         index = len(self._matrices[layer])
         self._matrices[layer].append(matrix)
         return PlannedLinear(matrix.shape[0], lambda: self.projections.linear(layer, index, bias))
-
-
-def _check_divisors(gguf: ModelFile, divisors: NDArray[np.float32] | None) -> None:
-    """Frequencies are divided by these: they must be positive numbers."""
-    if divisors is not None and not (np.isfinite(divisors) & (divisors > 0)).all():
-        bad = divisors[~(np.isfinite(divisors) & (divisors > 0))][0]
-        raise GGUFError(
-            f"{gguf.path}: tensor {_ROPE_DIVISORS} holds {bad:g}, expected positive numbers; "
-            "convert the model again"
-        )

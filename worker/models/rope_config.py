@@ -5,10 +5,13 @@ from math import log
 from typing import Literal
 
 from worker.errors import GGUFError, UnsupportedModelError
+from worker.gguf import ModelFile
 
 from .key_reader import KeyReader
 
 RopeLayout = Literal["pairs", "halves"]
+
+SHORT_DIVISORS, LONG_DIVISORS = "rope_factors_short.weight", "rope_factors_long.weight"
 
 _DEFAULT_BASE = 10_000.0
 _YARN_FAST, _YARN_SLOW = 32.0, 1.0  # as in the paper
@@ -45,8 +48,8 @@ class RopeConfig:
         factor: positions are divided by it (linear scaling); 1 for none.
         yarn: where the factor is not for all wavelengths alike.
         magnitude: factor on the rotated values, so that attention stays as sharp as it was.
-        original_length: positions for which the file's short divisors hold, its long ones beyond
-            (LongRoPE); None where there is no such choice.
+        original_length: positions of sequences that the file's short divisors are for; its long
+            ones are for longer sequences (LongRoPE). None where there is no such choice.
     """
 
     base: float
@@ -63,7 +66,7 @@ def rope_base(keys: KeyReader, name: str) -> float | None:
     return keys.optional_between(name, 1.0, 1e30)
 
 
-def read_rope(keys: KeyReader, head_dim: int, layout: RopeLayout) -> RopeConfig:
+def read_rope(file: ModelFile, keys: KeyReader, head_dim: int, layout: RopeLayout) -> RopeConfig:
     """The rotary embedding of a file; all of a head is rotated unless it says otherwise.
 
     Raises:
@@ -83,12 +86,14 @@ def read_rope(keys: KeyReader, head_dim: int, layout: RopeLayout) -> RopeConfig:
             f" number up to the {head_dim} values of a head; convert the model again"
         )
     base = rope_base(keys, "rope.freq_base") or _DEFAULT_BASE
-    return _scaled(keys, RopeConfig(base, dimensions, layout))
-
-
-def _scaled(keys: KeyReader, rope: RopeConfig) -> RopeConfig:
-    """Add the scaling; a factor without a kind is linear."""
     kind = keys.optional_text("rope.scaling.type")
+    if kind is None and LONG_DIVISORS in file.tensors:
+        kind = "longrope"  # Phi-3's converter leaves it out
+    return _scaled(keys, RopeConfig(base, dimensions, layout), kind)
+
+
+def _scaled(keys: KeyReader, rope: RopeConfig, kind: str | None) -> RopeConfig:
+    """Add the scaling; a factor without a kind is linear."""
     factor, magnitude = 1.0, keys.factor("rope.scaling.attn_factor") or 1.0
     yarn, original_length = None, None
     match kind:

@@ -23,14 +23,20 @@ class RotaryEmbedding:
         length: positions there can be.
         cos: float32 [positions, angles]: cosines of the angles.
         sin: float32 [positions, angles].
+        long: the rotary embedding of long sequences, if they have another.
     """
 
     length: int
+    long: "RotaryEmbedding | None"
     cos: NDArray[np.float32]
     sin: NDArray[np.float32]
 
     def __init__(
-        self, config: RopeConfig, length: int, divisors: NDArray[np.float32] | None = None
+        self,
+        config: RopeConfig,
+        length: int,
+        divisors: NDArray[np.float32] | None = None,
+        long: "RotaryEmbedding | None" = None,
     ) -> None:
         """Make the tables.
 
@@ -38,12 +44,19 @@ class RotaryEmbedding:
             config: base, rotated width, layout and scaling.
             length: positions the model was made for.
             divisors: float32 [dimensions / 2] that frequencies are divided by (Llama 3.1).
+            long: the rotary embedding of long sequences, if they have another (LongRoPE).
         """
         self.length = length
+        self.long = long
         self._config = config
         self._frequencies = _frequencies(config, divisors)
         self.cos = self.sin = np.zeros((0, config.dimensions // 2), np.float32)
         self._extend(min(length, _FIRST_LENGTH))
+
+    @property
+    def all(self) -> list["RotaryEmbedding"]:
+        """This one, and that of long sequences behind it."""
+        return [self] if self.long is None else [self, self.long]
 
     @property
     def angles(self) -> int:

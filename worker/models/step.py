@@ -258,6 +258,7 @@ class Step:
             key_norm=None if key_norm is None else key_norm.weight,
             eps=0.0 if query_norm is None else query_norm.eps,
             tables_word=0 if rotary is None else self._tables_word(rotary),
+            is_long=None if rotary is None or rotary.long is None else self.memory.is_long,
             tokens_word=TOKENS,
             tokens_an_item_word=TOKENS_AN_ITEM,
         )

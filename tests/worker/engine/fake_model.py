@@ -54,7 +54,9 @@ class FakeModel:
     state_shape = None
 
     def __init__(self, context_length=64, logits=logits_of):
-        self.config = SimpleNamespace(context_length=context_length, vocab_size=VOCAB)
+        self.config = SimpleNamespace(
+            context_length=context_length, vocab_size=VOCAB, long_from=None
+        )
         counters = SimpleNamespace(hits=0, misses=0, evictions=0, n_bytes=0, peak_bytes=0)
         self.dequant_cache = SimpleNamespace(stats=lambda: counters)
         self.batches = []

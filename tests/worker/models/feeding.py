@@ -4,6 +4,7 @@ import numpy as np
 
 from kvpool import KVCache, StateCache
 from worker.compute_config import ComputeConfig
+from worker.engine.admission import rotates_as_long
 from worker.gguf import GGUFFile
 from worker.models.batch import Batch
 from worker.models.registry import load_model
@@ -39,6 +40,7 @@ class Feeder:
             for _ in range(groups)
         ]
         self.lengths = [0] * sequences
+        self.long = dict.fromkeys(range(sequences), False)
 
     def batch(self, parts, logit_rows=None):
         """The batch of {sequence: next ids}, logits for all rows unless said otherwise."""
@@ -58,9 +60,9 @@ class Feeder:
         # Slots in another order than sequences.
         states = None if self.kv.states is None else len(self.lengths) - 1 - np.array(list(parts))
         slots_of_states = None if states is None else states.astype(np.int32)
-        return Batch(
-            ids, position, starts, rows.astype(np.int32), keep, slots, tables, slots_of_states
-        )
+        long = np.array([self.long[s] for s in parts], np.bool_)
+        rows = rows.astype(np.int32)
+        return Batch(ids, position, starts, rows, keep, slots, tables, slots_of_states, long)
 
     def step(self, parts, logit_rows=None):
         """Feed {sequence: next ids}; logits of the rows asked for, a copy."""
@@ -77,4 +79,6 @@ class Feeder:
 
 def logits_of(model, ids, chunk=512):
     """Logits [len(ids), vocabulary] of a sequence on its own."""
-    return Feeder(model, len(ids)).all_logits(ids, chunk)
+    feeder = Feeder(model, len(ids))
+    feeder.long[0] = rotates_as_long(len(ids) + 1, model.config.long_from)
+    return feeder.all_logits(ids, chunk)
