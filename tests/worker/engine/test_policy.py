@@ -164,9 +164,17 @@ class TinyWindowMachine(TinyMachine):
     model = "gemma3/gemma3-F16"
 
 
+class TinyRecurrentMachine(TinyMachine):
+    """A model with layers whose state is copied to forks, and begins anew after a preemption."""
+
+    model = "qwen35/qwen35-Q8_0"
+
+
 TestFakeModel = FakeMachine.TestCase
 TestFakeModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 TestTinyModel = TinyMachine.TestCase
 TestTinyModel.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
 TestTinyWindowModel = TinyWindowMachine.TestCase
 TestTinyWindowModel.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestTinyRecurrentModel = TinyRecurrentMachine.TestCase
+TestTinyRecurrentModel.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
