@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import worker.thread_team
+from worker.kernels.memory import count_up, load_acquire
 from worker.kernels.native import address_of, int64s, task, word
+from worker.kernels.spin import pause
 from worker.program import Program
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
@@ -29,6 +31,15 @@ def take_sum(header, arguments, item, thread):
     for value in int64s(word(arguments, 0), SIZE):
         total += value
     int64s(word(arguments, 1), 1)[0] = total
+
+
+@task
+def meet(header, arguments, item, thread):
+    """Note the thread of an item, then wait until as many items have begun as there are threads."""
+    int64s(word(arguments, 0), SIZE)[item] = thread
+    count_up(word(arguments, 1), 0)
+    while load_acquire(word(arguments, 1), 0) < word(arguments, 2):
+        pause()
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -58,6 +69,31 @@ def test_every_item_runs_once_in_every_replay(team):
         expected = np.arange(1, SIZE + 1) * (1 + (np.arange(SIZE) < replay % SIZE))
         assert np.array_equal(expected, values - before)
     assert set(threads.tolist()) <= set(range(team.threads))
+
+
+def test_threads_begin_at_their_own_shares_of_fixed_items(team):
+    """Each walks through neighbouring items: here all hold their first one at the same time."""
+    threads = team.threads
+    firsts = [SIZE * thread // threads for thread in range(threads)]
+    assert list(range(threads)) == meeting(team, items=SIZE)[firsts].tolist()
+
+
+def test_the_items_of_a_batch_are_begun_in_their_order(team):
+    """As many as there are threads are the first ones, whoever gets them."""
+    found = meeting(team, items_word=1)[: team.threads].tolist()
+    assert list(range(team.threads)) == sorted(found)
+
+
+def meeting(team, **items):
+    """The threads of all items, of which no thread gets a second one before each has its first."""
+    begun, noted = np.zeros(1, np.int64), np.full(SIZE, -1, np.int64)
+    program = Program(team, Stages(), 4)
+    program.header[1] = SIZE
+    program.add_task("norm", meet, [address_of(noted), address_of(begun), team.threads], **items)
+    program.finish()
+    program.run()
+    assert SIZE == begun[0]
+    return noted
 
 
 def test_an_operation_sees_all_that_the_one_before_wrote(team):

@@ -1,8 +1,13 @@
 """The compiled loop that takes a team of threads through a list of operations.
 
 An operation is a task (see `native`) with its arguments and a number of items. Every thread of the
-team runs `run_operations` at the same time: items are claimed from a shared counter, and a barrier
-stands between an operation and the next. No thread enters Python in between.
+team runs `run_operations` at the same time, and a barrier stands between an operation and the next.
+No thread enters Python in between.
+
+Where the number of items is fixed they are runs of a weight, as they lie in memory: a thread claims
+those of its own share, then what is left of the others'. So it walks on without gaps as long as it
+can, and what it prefetched behind an item is what it needs next. Items of a batch are in the order
+in which they are best begun: all threads claim them from one counter.
 
 A thread that waits at a barrier spins for a while, then sleeps a little between looks: when
 another process takes a core, the team slows down softly.
@@ -24,9 +29,10 @@ from .spin import pause
 TASK, ARGUMENTS, ITEMS, ITEMS_WORD = range(4)
 OPERATION_WORDS = 4
 
-# The program's shared words, two cache lines apart so that no two share one.
-_COUNTER, _ARRIVED, _GENERATION = 0, 16, 32
-SHARED_WORDS = 48
+# The program's shared words, two cache lines apart so that no two share one: behind those of the
+# barrier a counter for each share of the items: how many of it were claimed.
+_ARRIVED, _GENERATION, _COUNTERS = 0, 16, 32
+_APART = 16
 
 # How long a thread spins at a barrier: longer than threads usually wait for the last item. Then it
 # sleeps at once instead of offering its core: an idle core takes over the thread that is waited for
@@ -37,6 +43,11 @@ _SLEEP_MICROSECONDS = 20
 
 _INT32 = ir.IntType(32)
 _INT64 = ir.IntType(64)
+
+
+def shared_words(threads: int) -> int:
+    """Words that a team shares in `run_operations`, all 0 at first."""
+    return _COUNTERS + _APART * threads
 
 
 @intrinsic
@@ -81,7 +92,7 @@ def run_operations(
             number of items, and the index of a header word that this is multiplied by (or -1).
         count: operations.
         header: address of the step's int64 words.
-        shared: address of SHARED_WORDS int64 words, all 0 at first, left ready for another run.
+        shared: address of `shared_words` int64 words, left ready for another run.
         thread: index of this thread, 0 to threads - 1.
         threads: threads in the team; each of them must call this.
         clock: id of the clock that `times` are taken from.
@@ -98,10 +109,11 @@ def run_operations(
             for item in range(items if thread == 0 else 0):
                 call_native(task, (header, arguments, item, thread))
         else:
-            item = count_up(shared, _COUNTER)
-            while item < items:
-                call_native(task, (header, arguments, item, thread))
-                item = count_up(shared, _COUNTER)
+            shares = threads if items_word < 0 else 1
+            for turn in range(shares):
+                share = (thread + turn) % shares
+                first, end = items * share // shares, items * (share + 1) // shares
+                _run_share(task, header, arguments, first, end, shared, share, thread)
         if threads > 1:
             _barrier(shared, threads, clock)
         if thread == 0:
@@ -111,12 +123,28 @@ def run_operations(
 
 
 @kernel
+def _run_share(
+    task: int, header: int, arguments: int, first: int, end: int, shared: int, share: int,
+    thread: int,
+) -> None:  # fmt: skip
+    """Run those of the items from first to end - 1 that nobody has claimed yet."""
+    counter = _COUNTERS + _APART * share
+    if first + load_acquire(shared, counter) >= end:
+        return
+    item = first + count_up(shared, counter)
+    while item < end:
+        call_native(task, (header, arguments, item, thread))
+        item = first + count_up(shared, counter)
+
+
+@kernel
 def _barrier(shared: int, threads: int, clock: int) -> None:
-    """Wait until all threads are here; the last one puts the counter of items back to 0."""
+    """Wait until all threads are here; the last one puts the counters of items back to 0."""
     generation = load_acquire(shared, _GENERATION)
     if count_up(shared, _ARRIVED) == threads - 1:
         store_release(shared, _ARRIVED, 0)
-        store_release(shared, _COUNTER, 0)
+        for share in range(threads):
+            store_release(shared, _COUNTERS + _APART * share, 0)
         store_release(shared, _GENERATION, generation + 1)
         return
     begin = _nanoseconds(clock)

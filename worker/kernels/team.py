@@ -8,7 +8,7 @@ that they are done, and wait again. Only a job in Python brings them back there.
 from .jit import kernel
 from .memory import load_acquire, store_release
 from .native import word
-from .operations import SHARED_WORDS, run_operations
+from .operations import run_operations, shared_words
 from .spin import wait_for_change
 
 # The team's words: the region, then the program that all threads go through in it (an address of
@@ -22,7 +22,7 @@ WORDS_A_THREAD = 16
 
 def team_words(threads: int) -> int:
     """Words of a team, all 0 at first."""
-    return WORDS_A_THREAD * threads + SHARED_WORDS
+    return WORDS_A_THREAD * threads + shared_words(threads)
 
 
 @kernel
