@@ -94,13 +94,14 @@ def peak_table(products: Sequence[Product]) -> list[str]:
 
 
 def dequantisation_table(measured: Sequence[Dequantisation]) -> list[str]:
-    """Values a second of each type, and the ratio to the gguf package."""
-    rows = [("dequantise", "weight", "threads", "Mvalues/s", "gguf Mvalues/s", "ratio")]
+    """Values a second of each type, ratios to the gguf package, and the share of memset's speed."""
+    head = ("dequantise", "weight", "threads", "Mvalues/s", "gguf Mvalues/s")
+    rows = [(*head, "ratio", "both in a new array", "of memset")]
     for each in measured:
         place = (each.qtype.name, f"{each.rows}x{each.columns}", str(each.threads))
         theirs = "none" if each.gguf_rate is None else f"{each.gguf_rate / 1e6:.1f}"
-        ratio = "none" if each.ratio is None else f"{each.ratio:.1f}x"
-        rows.append((*place, f"{each.rate / 1e6:.1f}", theirs, ratio))
+        ratios = (_times(each.ratio), _times(each.fresh_ratio), f"{each.of_fill:.0%}")
+        rows.append((*place, f"{each.rate / 1e6:.1f}", theirs, *ratios))
     return aligned(rows)
 
 
@@ -128,8 +129,12 @@ def as_json(
                 "columns": each.columns,
                 "threads": each.threads,
                 "values_per_s": each.rate,
+                "fresh_values_per_s": each.fresh_rate,
                 "gguf_values_per_s": each.gguf_rate,
+                "memset_values_per_s": each.fill_rate,
                 "ratio": each.ratio,
+                "fresh_ratio": each.fresh_ratio,
+                "of_memset": each.of_fill,
             }
             for each in dequantisations
         ],
@@ -162,6 +167,10 @@ def _say(what: str, threads: int) -> None:
 
 def _place(product: Product) -> tuple[GGMLQuantizationType, int, int, int]:
     return product.qtype, product.rows, product.columns, product.threads
+
+
+def _times(ratio: float | None) -> str:
+    return "none" if ratio is None else f"{ratio:.1f}x"
 
 
 def _short(isa: str) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import EngineConfigError
-from .gguf import ModelFile, dequantize
+from .gguf import STREAMED_BYTES, ModelFile, dequantize
 from .stages import Stages
 from .thread_team import ThreadTeam
 
@@ -239,11 +239,12 @@ class DequantCache:
     def _fill(self, unit: int, buffer: NDArray[np.float32]) -> None:
         """Dequantise a unit, its rows shared by the team."""
         pieces = _pieces(self.units[unit], buffer)
+        stream = self.units[unit].n_bytes >= STREAMED_BYTES
 
         def dequantise_piece(item: int) -> None:
             rows, out = pieces[item]
             raw = self._gguf.rows(rows.name, rows.first, rows.last)
-            dequantize(raw, self._gguf.tensors[rows.name].qtype, out)
+            dequantize(raw, self._gguf.tensors[rows.name].qtype, out, stream=stream)
 
         with self._stages.stage("dequantise") as stage:
             self._team.run(dequantise_piece, len(pieces))

@@ -82,7 +82,12 @@ def test_every_type_is_benched_by_default(quick, invoke):
     by_gguf = [each for each in found["dequantisation"] if each["gguf_values_per_s"] is not None]
     assert {"Q1_0"} == {*quantised} - {each["type"] for each in by_gguf}
     for each in by_gguf:
-        assert each["ratio"] == pytest.approx(each["values_per_s"] / each["gguf_values_per_s"])
+        theirs = each["gguf_values_per_s"]
+        assert each["ratio"] == pytest.approx(each["values_per_s"] / theirs)
+        assert each["fresh_ratio"] == pytest.approx(each["fresh_values_per_s"] / theirs)
+    for each in found["dequantisation"]:
+        memset = each["memset_values_per_s"]
+        assert each["of_memset"] == pytest.approx(each["values_per_s"] / memset)
     assert all(product["gops"] > 0 for product in found["products"])
 
 

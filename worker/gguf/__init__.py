@@ -1,10 +1,18 @@
 """Reading GGUF model files: memory-mapped, and checked before anything is believed."""
 
-from .dequantize import dequantize
+from .dequantize import STREAMED_BYTES, dequantize
 from .file import GGUFFile
 from .metadata import Metadata
 from .model_file import ModelFile
 from .quant_types import SUPPORTED_TYPES
 from .tensor_info import TensorInfo
 
-__all__ = ["SUPPORTED_TYPES", "GGUFFile", "Metadata", "ModelFile", "TensorInfo", "dequantize"]
+__all__ = [
+    "STREAMED_BYTES",
+    "SUPPORTED_TYPES",
+    "GGUFFile",
+    "Metadata",
+    "ModelFile",
+    "TensorInfo",
+    "dequantize",
+]

@@ -4,6 +4,9 @@ LLVM turns plain loops over packed codes into scalar code, because it cannot pro
 read and the array written do not overlap. With these operations sixteen codes go from bytes to
 float32 values in registers, in vectors as wide as the CPU's. Every product and every sum is
 rounded by itself, never fused. Offsets are not checked: the kernels' wrapper does that.
+
+What is written to an array of one dimension stays in the caches; what is written to an array
+[n, 16] is streamed past them, see `_store`.
 """
 
 from typing import Any
@@ -18,7 +21,8 @@ LANES = 16
 _BYTES = ir.VectorType(ir.IntType(8), LANES)
 _WORDS = ir.VectorType(ir.IntType(16), LANES)
 _INTEGERS = ir.VectorType(ir.IntType(32), LANES)
-_FLOATS = ir.VectorType(ir.FloatType(), LANES)
+_FLOAT = ir.FloatType()
+_FLOATS = ir.VectorType(_FLOAT, LANES)
 
 # The values that the 4-bit codes of IQ4_NL and IQ4_XS stand for (ggml-common.h).
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -63,7 +67,17 @@ def _pointer(
 def _store(
     context: Any, builder: ir.IRBuilder, out_type: Any, out: Any, to: Any, values: Any
 ) -> Any:
-    builder.store(values, _pointer(context, builder, out_type, out, to, _FLOATS), align=4)
+    """Write values from number `to` of all those of `out` on.
+
+    An ordinary store first has the line that it writes to read from memory. A non-temporal one
+    does not, and the line is in no cache afterwards. It wants an address that is a multiple of 16.
+    """
+    is_streamed = out_type.ndim == 2
+    place = _pointer(context, builder, out_type, out, to, _FLOATS)
+    store = builder.store(values, place, align=16 if is_streamed else 4)
+    if is_streamed:
+        one = ir.Constant(ir.IntType(32), 1)
+        store.set_metadata("nontemporal", builder.module.add_metadata([one]))
     return context.get_dummy_value()
 
 
@@ -264,3 +278,52 @@ def write_halves(typingctx: Any, out: Any, to: Any, raw: Any, at: Any) -> Any:
         return _store(context, builder, out, array, offset, values)
 
     return types.none(out, types.intp, raw, types.intp), codegen
+
+
+@intrinsic
+def write_floats(typingctx: Any, out: Any, to: Any, raw: Any, at: Any) -> Any:
+    """Write the sixteen float32 values of ``raw`` (uint8) from ``at`` to ``out`` from ``to``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, offset, source, start = arguments
+        values = builder.load(_pointer(context, builder, raw, source, start, _FLOATS), align=1)
+        return _store(context, builder, out, array, offset, values)
+
+    return types.none(out, types.intp, raw, types.intp), codegen
+
+
+@intrinsic
+def write_brain_floats(typingctx: Any, out: Any, to: Any, raw: Any, at: Any) -> Any:
+    """Write the sixteen bfloat16 values of ``raw`` (uint8) from ``at`` to ``out`` from ``to``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, offset, source, start = arguments
+        upper = builder.load(_pointer(context, builder, raw, source, start, _WORDS), align=1)
+        bits = builder.shl(builder.zext(upper, _INTEGERS), _constant(_INTEGERS, [16]))
+        values = builder.bitcast(bits, _FLOATS)
+        return _store(context, builder, out, array, offset, values)
+
+    return types.none(out, types.intp, raw, types.intp), codegen
+
+
+@intrinsic
+def write_value(typingctx: Any, out: Any, to: Any, value: Any) -> Any:
+    """Write one number of ``out`` (float32), into the caches."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, offset, number = arguments
+        builder.store(number, _pointer(context, builder, out, array, offset, _FLOAT), align=4)
+        return context.get_dummy_value()
+
+    return types.none(out, types.intp, types.float32), codegen
+
+
+@intrinsic
+def fence(typingctx: Any) -> Any:
+    """Have all that was streamed in memory before anything that is written from now on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.none(), codegen

@@ -1,8 +1,10 @@
 """Compiled dequantisation: one kernel a tensor type.
 
 Every kernel has the signature ``kernel(raw, out)``: ``raw`` uint8 [n_blocks * block_bytes] holds
-whole quant blocks, ``out`` float32 [n_blocks * block_values] receives their values. The wrapper
-``worker.gguf.dequantize`` checks the sizes; kernels trust them. Results equal those of
+whole quant blocks, ``out`` float32 [n_blocks * block_values] receives their values. Into an
+``out`` [n_blocks * block_values / 16, 16] they are streamed past the caches: it must begin at a
+multiple of 16 bytes, and `end_streaming` comes after the last kernel. The wrapper
+``worker.gguf.dequantize`` checks sizes and places; kernels trust them. Results equal those of
 ``gguf.quants.dequantize`` bit for bit, so every product and sum is rounded to float32 in the same
 order. The layouts are those of ggml's ``block_*`` structs (ggml-common.h); "d" is a float16 scale.
 
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from .codebook_dequantize import CODEBOOK_KERNELS
 from .codes import (
     codes_of,
+    fence,
     field,
     fp4_values,
     iq4_values,
@@ -28,13 +31,16 @@ from .codes import (
     spread_bits,
     trits,
     write_affine,
+    write_brain_floats,
+    write_floats,
     write_halves,
     write_scaled,
     write_signed,
+    write_value,
 )
 from .jit import kernel
 from .k_scales import k_scale_min, q3_k_scale
-from .stored_numbers import half_e4m3, half_power, read_half, read_octet, read_pair
+from .stored_numbers import half_e4m3, half_power, read_half, read_octet, read_pair, read_quad
 
 Raw = NDArray[np.uint8]
 Out = NDArray[np.float32]
@@ -45,11 +51,11 @@ _ONES_OF_8 = 0x0101010101010101
 
 @kernel
 def _f32(raw: Raw, out: Out) -> None:
-    bits = out.view(np.uint32)
-    for i in range(out.size):
-        low = np.uint32(raw[4 * i]) | (np.uint32(raw[4 * i + 1]) << np.uint32(8))
-        high = np.uint32(raw[4 * i + 2]) | (np.uint32(raw[4 * i + 3]) << np.uint32(8))
-        bits[i] = low | (high << np.uint32(16))
+    whole = out.size // 16 * 16
+    for i in range(0, whole, 16):
+        write_floats(out, i, raw, 4 * i)
+    for i in range(whole, out.size):
+        write_value(out, i, np.uint32(read_quad(raw, 4 * i)).view(np.float32))
 
 
 @kernel
@@ -58,15 +64,17 @@ def _f16(raw: Raw, out: Out) -> None:
     for i in range(0, whole, 16):
         write_halves(out, i, raw, 2 * i)
     for i in range(whole, out.size):
-        out[i] = read_half(raw[2 * i], raw[2 * i + 1])
+        write_value(out, i, read_half(raw[2 * i], raw[2 * i + 1]))
 
 
 @kernel
 def _bf16(raw: Raw, out: Out) -> None:
-    bits = out.view(np.uint32)
-    for i in range(out.size):
-        high = np.uint32(raw[2 * i]) | (np.uint32(raw[2 * i + 1]) << np.uint32(8))
-        bits[i] = high << np.uint32(16)
+    whole = out.size // 16 * 16
+    for i in range(0, whole, 16):
+        write_brain_floats(out, i, raw, 2 * i)
+    for i in range(whole, out.size):
+        bits = np.uint32(read_pair(raw, 2 * i)) << np.uint32(16)
+        write_value(out, i, np.uint32(bits).view(np.float32))
 
 
 @kernel
@@ -304,7 +312,7 @@ def _tq1_0(raw: Raw, out: Out) -> None:
                 for j in range(4):
                     fraction = np.int32(raw[at + 48 + j]) * power & 255
                     value = np.float32((fraction * 3 >> 8) - 1)
-                    out[to + 240 + digit * 4 + j] = value * d
+                    write_value(out, to + 240 + digit * 4 + j, value * d)
             power *= 3
 
 
@@ -317,6 +325,12 @@ def _tq2_0(raw: Raw, out: Out) -> None:
         for group in range(16):
             codes = load_codes(raw, at + group // 8 * 32 + group % 2 * 16)
             write_scaled(out, to + group * 16, field(codes, group % 8 // 2 * 2, 3), 1, d)
+
+
+@kernel
+def end_streaming() -> None:
+    """Have all that this thread has streamed in memory before it tells another thread of it."""
+    fence()
 
 
 KERNELS: Mapping[GGMLQuantizationType, Callable[[Raw, Out], None]] = MappingProxyType(

@@ -1,5 +1,6 @@
 """Dequantisation, bit for bit the values of two independent implementations."""
 
+import re
 import threading
 
 import gguf
@@ -27,6 +28,8 @@ SCALES = {
 # Zeros, the smallest and largest subnormal, ones, the largest value, infinities and NaNs.
 SPECIAL_HALVES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF]
 SPECIAL_HALVES += [0x7C00, 0xFC00, 0x7E00, 0xFE01, 0x7C01]
+# Of x86 and arm64.
+NON_TEMPORAL_STORE = r"\b(v?movntps|v?movntdq|v?movntpd|stnp)\b"
 
 
 def _ours(raw, qtype, columns=512):
@@ -139,6 +142,41 @@ def test_ranges_of_rows_may_be_done_by_threads(qtype):
     for thread in threads:
         thread.join()
     assert_same_bits(_ours(raw, qtype), out)
+
+
+@pytest.mark.parametrize("skew", [0, 1, 4])
+@pytest.mark.parametrize("qtype", TYPES, ids=lambda t: t.name)
+def test_streamed_values_are_the_same(qtype, skew):
+    """Past the caches or not, at any address, and nothing beside them is written."""
+    raw = _random_rows(qtype, 40)
+    memory = np.full(40 * 512 + 64, 7.0, np.float32)
+    start = -(memory.ctypes.data // 4) % 16 + skew
+    out = memory[start : start + 40 * 512].reshape(40, 512)
+    dequantize(raw, qtype, out, stream=True)
+    assert_same_bits(_ours(raw, qtype), out)
+    assert {7.0} == {*memory[:start], *memory[start + 40 * 512 :]}
+
+
+@pytest.mark.parametrize("columns", [1, 17, 33])
+@pytest.mark.parametrize("qtype", [QType.F32, QType.F16, QType.BF16], ids=lambda t: t.name)
+def test_rows_that_do_not_fill_lines_may_be_asked_to_be_streamed(qtype, columns):
+    """Three rows of such a length are written as ever."""
+    raw = _random_rows(qtype, 3, columns)
+    out = np.zeros((3, columns), np.float32)
+    dequantize(raw, qtype, out, stream=True)
+    assert_same_bits(_ours(raw, qtype, columns), out)
+
+
+def test_values_are_streamed_only_when_asked_for():
+    """The assembly has non-temporal stores where they were asked for, and no others."""
+    out = np.zeros((1, 512), np.float32)
+    dequantize(_random_rows(QType.Q8_0, 1), QType.Q8_0, out, stream=True)
+    dequantize(_random_rows(QType.Q8_0, 1), QType.Q8_0, out)
+    streams = {
+        types[1].ndim: re.search(NON_TEMPORAL_STORE, code) is not None
+        for types, code in KERNELS[QType.Q8_0].inspect_asm().items()
+    }
+    assert {1: False, 2: True} == streams
 
 
 @pytest.mark.parametrize("qtype", TYPES, ids=lambda t: t.name)
