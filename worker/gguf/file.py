@@ -1,6 +1,6 @@
 """A GGUF model file, or the files of a split model, opened as one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -79,6 +79,19 @@ class GGUFFile(ModelFile):
         start = info.offset + first * info.row_bytes
         data = file.bytes[start : start + (last - first) * info.row_bytes]
         return data.reshape(last - first, info.row_bytes)
+
+    def picked_rows(self, name: str, rows: Sequence[int]) -> NDArray[np.uint8]:
+        """Copy some rows of a tensor, see `ModelFile.picked_rows`: read, not mapped.
+
+        A page of a map that is touched brings its neighbours with it, and all of them count as
+        memory of this process.
+        """
+        info = self.tensor(name)
+        file = self._files[info.shard]
+        file.check_unchanged()
+        size = info.row_bytes
+        data = b"".join([file.read(info.offset + row * size, size) for row in rows])
+        return np.frombuffer(data, np.uint8).reshape(len(rows), size)
 
     def check_unchanged(self) -> None:
         """Check that no file was changed since it was opened, see `ModelFile`."""

@@ -70,6 +70,23 @@ class MappedFile:
                 f"was opened, {now.st_size} bytes and written to since; restore it and start again"
             )
 
+    def read(self, start: int, n_bytes: int) -> bytes:
+        """Read a few bytes without touching the map.
+
+        Raises:
+            GGUFError: they cannot be read, or the file ends before.
+        """
+        try:
+            data = os.pread(self._descriptor, n_bytes, start)
+        except OSError as error:
+            raise GGUFError(f"{self.path}: cannot be read: {_reason(self.path, error)}") from error
+        if len(data) < n_bytes:
+            raise GGUFError(
+                f"{self.path}: the file was cut while it was in use: {self.size} bytes when it was "
+                f"opened, {start + len(data)} bytes now; restore it and start again"
+            )
+        return data
+
     def sha256(self) -> str:
         """Hash the file that is mapped, in lower-case hexadecimal; remembered in the cache folder.
 

@@ -1,7 +1,7 @@
 """What every kind of model file gives to the code that runs it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +67,10 @@ class ModelFile(ABC):
     @abstractmethod
     def rows(self, name: str, first: int, last: int) -> NDArray[np.uint8]:
         """Give rows first to last of a tensor: as `raw`, and C-contiguous."""
+
+    def picked_rows(self, name: str, rows: Sequence[int]) -> NDArray[np.uint8]:
+        """Copy some rows of a tensor: uint8 [len(rows), row_bytes]; raises as `raw`."""
+        return self.raw(name)[list(rows)]
 
     @abstractmethod
     def check_unchanged(self) -> None:

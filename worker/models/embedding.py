@@ -33,7 +33,7 @@ class Embedding:
         self, token_ids: NDArray[np.int32], out: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Write the embeddings of ids [tokens] into `out` [tokens, hidden_size] and return it."""
-        rows = self._gguf.raw(self._name)[token_ids]
+        rows = self._gguf.picked_rows(self._name, token_ids.tolist())
         dequantize(rows, self._qtype, out)
         if self._scale != 1:
             out *= self._scale

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from worker.errors import GGUFError, ModelError
 from worker.gguf import GGUFFile
+from worker.gguf.mapped_file import MappedFile
 
 from . import gguf_bytes as g
 
@@ -52,6 +53,28 @@ def test_files_of_the_gguf_packages_writer_open(tmp_path):
     assert [(3, 4, 8), (8,)] == [info.shape for info in model.tensors.values()]
     assert ((12, 32), (1, 32)) == (model.raw("cube").shape, model.raw("vector").shape)
     assert values.tobytes() == model.raw("cube").tobytes()
+
+
+@pytest.mark.parametrize("rows", [[], [0], [5, 0, 5, 31]])
+def test_picked_rows_are_those_of_the_tensor(data, rows):
+    """In any order, as often as named."""
+    model = GGUFFile.open(data / CASE)
+    assert np.array_equal(
+        model.raw("output.weight")[rows], model.picked_rows("output.weight", rows)
+    )
+
+
+def test_rows_of_a_file_cut_while_in_use_are_an_error(tmp_path):
+    """Neither its own check nor a read past the end believes it."""
+    table = [g.tensor("a", [1 << 10, 16], 0, 0)]
+    path = g.write(tmp_path, g.gguf(tensors=table, data=bytes(1 << 16)))
+    opened = GGUFFile.open(path)
+    mapped = MappedFile(path)
+    os.truncate(path, 4096)
+    with pytest.raises(GGUFError, match=r"changed while it was in use.*4096 bytes"):
+        opened.picked_rows("a", [0])
+    with pytest.raises(GGUFError, match=r"cut while it was in use.*4096 bytes now"):
+        mapped.read(4000, 200)
 
 
 def test_raw_is_a_view_and_stays_valid_after_close(data):
