@@ -61,9 +61,7 @@ def test_peaks_count_all_threads():
             assert 2 * PeakWork(isa, one).operations == PeakWork(isa, two).operations
 
 
-@pytest.mark.parametrize(
-    "qtype", sorted(SUPPORTED_TYPES - {QType.Q1_0}), ids=lambda qtype: qtype.name
-)
+@pytest.mark.parametrize("qtype", sorted(SUPPORTED_TYPES), ids=lambda qtype: qtype.name)
 def test_random_rows_are_finite(qtype):
     """A NaN or a denormal among the values would make the figures of its type another thing."""
     values = np.empty((4, 512), np.float32)
@@ -77,7 +75,7 @@ def test_every_type_is_benched_by_default(quick, invoke):
     result = invoke("bench-kernels", "--threads", "1", "-o", "json")
     assert 0 == result.exit_code, result.stderr
     found = json.loads(result.stdout)
-    quantised = [qtype.name for qtype in sorted(SUPPORTED_TYPES - {QType.F32, QType.Q1_0})]
+    quantised = [qtype.name for qtype in sorted(SUPPORTED_TYPES - {QType.F32})]
     assert quantised == [each["type"] for each in found["dequantisation"]]
     places = [(product["type"], product["tokens"]) for product in found["products"]]
     assert [(qtype.name, n) for qtype in PACKED for n in (1, 4, 16, 64)] == places
