@@ -1,9 +1,16 @@
 """Cores that this process can keep busy."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Final
 
 from kvpool import control_groups
+
+_SYSCTL: Final = "/usr/sbin/sysctl"
+_PERFORMANCE_CORES: Final = "hw.perflevel0.physicalcpu"
+_ALL_CORES: Final = "hw.physicalcpu"
 
 
 def available_cores() -> int:
@@ -12,12 +19,28 @@ def available_cores() -> int:
     A container "with one CPU" may run on all cores, but is stopped for the rest of each 100 ms
     once it has used its share: a second thread would only make the first wait.
     """
+    if sys.platform == "darwin":
+        return performance_cores()
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
     quotas = cgroup_quotas(control_groups.ROOT, control_groups.own_group())
     return max(1, int(min([cores, *quotas])))
+
+
+def performance_cores() -> int:
+    """Performance cores of a Mac; on one with Intel, whose cores are all alike, all of them.
+
+    The threads of a step wait for the slowest of them, and a product of matrices takes an
+    efficiency core several times as long.
+    """
+    for name in (_PERFORMANCE_CORES, _ALL_CORES):
+        command = [_SYSCTL, "-n", name]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        if answer.isdecimal() and int(answer) > 0:
+            return int(answer)
+    return os.cpu_count() or 1
 
 
 def cgroup_quotas(root: Path, own: str) -> list[float]:

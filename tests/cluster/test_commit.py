@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import hashlib
 import os
 import signal
@@ -39,6 +40,46 @@ def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_before_we_go_on(
     monkeypatch.setattr(commit, "sync_folder", lambda f: (steps.append("folder"), real_folder(f)))
     commit_json(tmp_path / "x.json", {})
     assert ["sync", "rename", "folder"] == steps
+
+
+@pytest.mark.parametrize(
+    ("refusal", "expected"),
+    [
+        (None, ["full sync"]),
+        (errno.ENOTSUP, ["full sync", "fsync"]),
+        (errno.EINVAL, ["full sync", "fsync"]),
+    ],
+    ids=["own disk", "network volume", "other volume"],
+)
+def test_on_a_mac_bytes_are_brought_to_the_disk_itself(tmp_path, monkeypatch, refusal, expected):
+    """An fsync leaves them in its cache there; volumes without F_FULLFSYNC get one all the same."""
+    steps = []
+
+    def full_sync(_, command):
+        assert 51 == command
+        steps.append("full sync")
+        if refusal is not None:
+            raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(commit, "_FULL_SYNC", 51)
+    monkeypatch.setattr(fcntl, "fcntl", full_sync)
+    monkeypatch.setattr(commit, "sync_folder", lambda _: None)
+    monkeypatch.setattr(os, "fsync", lambda _: steps.append("fsync"))
+    commit_json(tmp_path / "x.json", {})
+    assert expected == steps
+
+
+def test_on_a_mac_a_disk_that_fails_to_sync_is_no_success(tmp_path, monkeypatch):
+    """Any other refusal stops the job, and the file does not appear."""
+
+    def full_sync(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(commit, "_FULL_SYNC", 51)
+    monkeypatch.setattr(fcntl, "fcntl", full_sync)
+    with pytest.raises(JobStoppedError, match="cannot be written any more"):
+        commit_json(tmp_path / "x.json", {})
+    assert [] == names_in(tmp_path)
 
 
 @pytest.mark.parametrize("step", ["write", "sync", "rename"])

@@ -1,5 +1,10 @@
 """Available memory: the machine's and its control groups'."""
 
+from types import SimpleNamespace
+
+import psutil
+
+from kvpool import control_groups
 from kvpool.available_memory import available_memory, cgroup_headroom
 
 
@@ -44,3 +49,11 @@ def test_version_1_limit_counts(tmp_path):
 def test_this_machine_has_memory():
     """The figure is plausible here."""
     assert 1 << 20 < available_memory() < 1 << 50
+
+
+def test_a_mac_has_what_it_says_is_available(tmp_path, monkeypatch):
+    """There are no control groups; free and inactive pages are what macOS calls available."""
+    monkeypatch.setattr(control_groups, "ROOT", tmp_path / "absent")
+    monkeypatch.setattr(control_groups, "_OWN", tmp_path / "absent/cgroup")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=7 << 30))
+    assert available_memory() == 7 << 30

@@ -1,6 +1,8 @@
 """Available cores: affinity and the limits of control groups."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -50,3 +52,26 @@ def test_affinity_counts():
         assert available_cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({"hw.perflevel0.physicalcpu": "8", "hw.physicalcpu": "12"}, 8),
+        ({"hw.physicalcpu": "6"}, 6),
+        ({"hw.perflevel0.physicalcpu": "0"}, 10),
+        ({}, 10),
+    ],
+    ids=["Apple silicon", "Intel", "nonsense", "no answer"],
+)
+def test_a_mac_counts_its_performance_cores(monkeypatch, answers, expected):
+    """What sysctl says; without levels all cores, without any answer what Python counts."""
+
+    def run(command, **_):
+        known = command[-1] in answers
+        return subprocess.CompletedProcess(command, not known, answers.get(command[-1], "") + "\n")
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(os, "cpu_count", lambda: 10)
+    assert expected == available_cores()
