@@ -6,13 +6,18 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from .errors import JobStoppedError
 from .input_files import display
+from .location import Location
+from .object_path import ObjectPath
 
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync leaves the cache
@@ -49,15 +54,22 @@ class HashingFile(io.RawIOBase):
 
 
 @contextmanager
-def committed_file(target: Path) -> Iterator[HashingFile]:
-    """Open a file under a temporary name; on leaving without error it gets its final one.
-
-    The order is write, fsync, rename, fsync of the folder. The temporary name starts with an
-    underscore and does not end like a data file, so no reader takes it for one. After an error it
-    is removed, the final name is untouched.
+def committed_file(target: Location) -> Iterator[HashingFile]:
+    """Open a file that is there under its name, whole, on leaving without error, and never before.
 
     Raises:
         JobStoppedError: no space is left, or the storage is gone; what was committed stays.
+    """
+    with _renamed(target) if isinstance(target, Path) else _uploaded(target) as file:
+        yield file
+
+
+@contextmanager
+def _renamed(target: Path) -> Iterator[HashingFile]:
+    """Write under a temporary name: write, fsync, rename, fsync of the folder.
+
+    The temporary name starts with an underscore and does not end like a data file, so no reader
+    takes it for one. After an error it is removed, the final name is untouched.
     """
     temporary = temporary_path(target)
     with storage_errors(target.parent):
@@ -73,12 +85,28 @@ def committed_file(target: Path) -> Iterator[HashingFile]:
         sync_folder(target.parent)
 
 
+@contextmanager
+def _uploaded(target: ObjectPath) -> Iterator[HashingFile]:
+    """Write into a nameless file of this machine, then put it into the store at once.
+
+    pyarrow can not give up an upload: what was sent when an error comes up would be the object.
+    """
+    with tempfile.TemporaryFile() as spool:
+        with storage_errors(Path(tempfile.gettempdir())):
+            file = HashingFile(spool)
+            yield file
+            spool.flush()
+        data = mmap(spool.fileno(), 0, access=ACCESS_READ) if file.size else b""
+        with storage_errors(target.parent):
+            target.put(data)
+
+
 def temporary_path(target: Path) -> Path:
     """Return the name under which a file is written before it is committed."""
     return target.with_name(f"_{target.name.removeprefix('_')}.tmp")
 
 
-def commit_json(target: Path, document: object) -> None:
+def commit_json(target: Location, document: object) -> None:
     """Commit a JSON document; what JSON has no type for (a date, say) becomes its text.
 
     Raises:
@@ -89,7 +117,7 @@ def commit_json(target: Path, document: object) -> None:
 
 
 @contextmanager
-def storage_errors(folder: Path) -> Iterator[None]:
+def storage_errors(folder: Location | str) -> Iterator[None]:
     """Turn what the output's storage can do to us into a stop that names the folder.
 
     Raises:
@@ -98,8 +126,8 @@ def storage_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        refuse_full(folder, error)
         where = display(str(folder))
+        refuse_full(where, error)
         reason = error.strerror or str(error)
         raise JobStoppedError(
             f"{where}: cannot be written any more ({reason}); committed rows are kept, "
@@ -107,17 +135,49 @@ def storage_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def refuse_full(folder: Path, error: OSError) -> None:
+def refuse_full(name: str, error: OSError) -> None:
     """Do nothing unless the error says that the disk is full.
+
+    Args:
+        name: the folder, for the message.
+        error: what came up.
 
     Raises:
         JobStoppedError: it does; the folder is named.
     """
     if error.errno in _NO_SPACE:
         raise JobStoppedError(
-            f"{display(str(folder))}: no space left ({error.strerror}); committed rows are kept, "
-            "make room"
+            f"{name}: no space left ({error.strerror}); committed rows are kept, make room"
         ) from error
+
+
+def remove_files(files: Iterable[Location]) -> None:
+    """Remove files of one folder; one that is not there does not matter.
+
+    Raises:
+        OSError: the storage failed.
+    """
+    objects = []
+    for file in files:
+        if isinstance(file, Path):
+            file.unlink(missing_ok=True)
+        else:
+            objects.append(file)
+    if objects:
+        objects[0].store.remove(file.key for file in objects)
+
+
+def remove_folder(folder: Location) -> None:
+    """Remove a folder and all in it.
+
+    Raises:
+        OSError: the storage failed.
+    """
+    if isinstance(folder, Path):
+        shutil.rmtree(folder)
+        sync_folder(folder.parent)
+    else:
+        folder.remove_tree()
 
 
 def sync(descriptor: int) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
+from .location import Location
 from .manifest import PartRecord
 from .plan import CuttingRule
 from .run_directory import RunDirectory
@@ -69,7 +69,7 @@ def recover(run: RunDirectory, rule: CuttingRule) -> Committed:
     parts, damaged_parts = _parts(run)
     _remove_leftovers(run, rule, parts)
     shards: list[range] = []
-    damaged_shards: list[Path] = []
+    damaged_shards: list[Location] = []
     errors: list[str] = []
     for rows in run.shard_ranges():
         table = run.read_shard(rows)
@@ -88,7 +88,7 @@ def recover(run: RunDirectory, rule: CuttingRule) -> Committed:
     )
 
 
-def _parts(run: RunDirectory) -> tuple[dict[int, PartRecord], list[Path]]:
+def _parts(run: RunDirectory) -> tuple[dict[int, PartRecord], list[Location]]:
     """Return the parts that count, and the files of those that do not; the latter go."""
     records = run.part_records()
     trusted = {record.index: record for record in records if run.holds_part(record)}

@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from .errors import JobConfigError
 from .footer import Footer, RowGroup, read_footer, refuse_unsupported
 from .input_columns import InputColumns
 from .input_files import InputPath, display, find_input_files
+from .location import Location
 from .partition_columns import partition_values
 
 _FIELD_ID: Final = b"PARQUET:field_id"
@@ -32,7 +32,7 @@ class InputFile:
         partitions: columns that its folders' names stand for and the file does not hold itself.
     """
 
-    path: Path
+    path: Location
     relative: str
     size: int
     footer_sha256: str

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from .errors import InputError
 from .input_files import display
+from .location import Location
 
 _MAGIC: Final = b"PAR1"
 _ENCRYPTED_MAGIC: Final = b"PARE"
@@ -71,14 +72,16 @@ class Tail:
 
 
 @contextmanager
-def open_regular(path: Path, name: str) -> Iterator[BinaryIO]:
-    """Open a file for reading; Python does it, so no part of its name is taken for a URL.
+def open_regular(path: Location, name: str) -> Iterator[BinaryIO]:
+    """Open a file or object for reading.
+
+    Python opens files itself, so no part of a name is taken for a URL.
 
     Raises:
         InputError: it is a pipe or a device; opening a pipe would wait for its writer.
         OSError: it cannot be opened.
     """
-    if not stat.S_ISREG(path.stat().st_mode):
+    if isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode):
         raise InputError(f"{name}: not a regular file; give a Parquet file")
     with path.open("rb") as file:
         yield file
@@ -94,7 +97,7 @@ def open_parquet(file: BinaryIO) -> pq.ParquetFile:
     )
 
 
-def read_footer(path: Path, name: str) -> Footer:
+def read_footer(path: Location, name: str) -> Footer:
     """Read and check the footer of one file.
 
     Args:
@@ -126,7 +129,7 @@ def read_footer(path: Path, name: str) -> Footer:
     return Footer(schema, groups, tail.size, tail.sha256)
 
 
-def refuse_unsupported(path: Path, columns: Sequence[str], name: str) -> None:
+def refuse_unsupported(path: Location, columns: Sequence[str], name: str) -> None:
     """Refuse a file that is sound and cannot be read here: compressed by LZO, say.
 
     Only its first page tells: pyarrow aborts the process when it is asked for the codec of a

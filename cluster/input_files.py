@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from .errors import InputError
+from .location import Location, location, without_secrets
+from .object_path import ObjectPath
 
 _SKIPPED_PREFIXES = ("_", ".")
 _PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
@@ -26,12 +28,14 @@ class InputPath:
             glob pattern before its first wildcard.
     """
 
-    path: Path
+    path: Location
     relative: str
 
 
 def find_input_files(source: str) -> list[InputPath]:
     """Return the files of a file, folder (taken recursively) or glob pattern, in row-id order.
+
+    Each may be in an object store; its URI's pattern may not use ``?``, which begins the options.
 
     An existing path is taken literally whatever characters it holds. Names that start with ``_``
     or ``.`` below the root are skipped, as every reader of Parquet folders does. In a folder,
@@ -45,31 +49,86 @@ def find_input_files(source: str) -> list[InputPath]:
         found = _find(source)
     except OSError as error:
         raise InputError(
-            f"{display(str(error.filename or source))}: cannot be read ({error.strerror}); check "
-            "the input path and its permissions"
+            f"{display(str(error.filename or without_secrets(source)))}: cannot be read "
+            f"({error.strerror or error}); check the input path and its permissions"
         ) from error
     if not found:
         raise InputError(
-            f"{display(source)}: no Parquet files there; names that start with '_' or '.' are "
-            "skipped, give a Parquet file, a folder that holds some, or a glob pattern"
+            f"{display(without_secrets(source))}: no Parquet files there; names that start with "
+            "'_' or '.' are skipped, give a Parquet file, a folder that holds some, or a glob "
+            "pattern"
         )
     return sorted(found, key=lambda file: os.fsencode(file.relative))
 
 
 def _find(source: str) -> list[InputPath]:
-    root = Path(source)
+    place = location(source)
+    if isinstance(place, ObjectPath):
+        return _find_objects(place)
+    root = place
     if root.is_dir():
         return [InputPath(path, _relative(path, root)) for path in _walk(root, frozenset())]
     if root.exists():
         return [InputPath(root, root.name)]
     if _WILDCARD.search(source):
         return _glob(source)
-    advice = "copy it to a disk first: URLs are not read" if "://" in source else "check the path"
-    raise InputError(f"{display(source)}: no such file or folder; {advice}")
+    raise InputError(f"{display(source)}: no such file or folder; check the path")
 
 
-def would_read(source: str, path: Path) -> bool:
-    """Tell whether a Parquet file at ``path``, there or not, would be one of ``source``."""
+def _find_objects(place: ObjectPath) -> list[InputPath]:
+    if place.is_file():
+        return [InputPath(place, place.name)]
+    root, pattern = _object_pattern(place)
+    found = ((path, path.relative_key(root)) for path in root.objects())
+    wanted = [
+        InputPath(path, relative)
+        for path, relative in found
+        if _is_wanted(pattern, tuple(relative.split("/")))
+    ]
+    is_data = place.store.each(
+        lambda file: (
+            _covers(pattern, tuple(file.relative.split("/")), whole=True) or _is_parquet(file.path)
+        ),
+        wanted,
+    )
+    return [file for file, is_it in zip(wanted, is_data, strict=True) if is_it]
+
+
+def _object_pattern(place: ObjectPath) -> tuple[ObjectPath, tuple[str, ...]]:
+    """Return the folder before the first wildcard and the pattern below it."""
+    if not _WILDCARD.search(place.key):
+        return place, ()
+    folder = str(_glob_root(place.key))
+    pattern = place.key.removeprefix(folder).strip("/").split("/")
+    return ObjectPath(place.store, folder), tuple(pattern)
+
+
+def _is_wanted(pattern: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    return not any(name.startswith(_SKIPPED_PREFIXES) for name in names) and _covers(pattern, names)
+
+
+def would_read(source: str, path: Location) -> bool:
+    """Tell whether a Parquet file at ``path``, there or not, would be one of ``source``.
+
+    Raises:
+        OSError: the object store of the source does not answer.
+    """
+    place = location(source)
+    if isinstance(place, ObjectPath) or isinstance(path, ObjectPath):
+        return _would_read_object(place, path)
+    return _would_read_file(source, path)
+
+
+def _would_read_object(place: Location, path: Location) -> bool:
+    if not (isinstance(place, ObjectPath) and isinstance(path, ObjectPath)):
+        return False
+    root, pattern = _object_pattern(place)
+    if root.store.identity != path.store.identity or not path.key.startswith(f"{root.key}/"):
+        return False
+    return _is_wanted(pattern, tuple(path.relative_key(root).split("/")))
+
+
+def _would_read_file(source: str, path: Path) -> bool:
     # os.path, not Path: it takes a loop of links or a name too long for a path that is not there.
     root = Path(source)
     pattern: tuple[str, ...] = ("**",)
@@ -79,17 +138,22 @@ def would_read(source: str, path: Path) -> bool:
     root, path = Path(os.path.realpath(root)), Path(os.path.realpath(path))
     if not path.is_relative_to(root):
         return False
-    names = path.relative_to(root).parts
-    return not any(name.startswith(_SKIPPED_PREFIXES) for name in names) and _covers(pattern, names)
+    return _is_wanted(pattern, path.relative_to(root).parts)
 
 
-def _covers(pattern: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """Tell whether a glob pattern matches a path, or a folder above it, which is read whole."""
+def _covers(pattern: tuple[str, ...], names: tuple[str, ...], *, whole: bool = False) -> bool:
+    """Tell whether a glob pattern matches a file, or a folder above it, which is read whole.
+
+    With ``whole`` it must be the file itself.
+    """
     if not pattern:
-        return True
+        return not (whole and names)
     if pattern[0] == "**":
-        return any(_covers(pattern[1:], names[start:]) for start in range(len(names) + 1))
-    return bool(names) and fnmatchcase(names[0], pattern[0]) and _covers(pattern[1:], names[1:])
+        starts = range(len(names))
+        return any(_covers(pattern[1:], names[start:], whole=whole) for start in starts)
+    if not names or not fnmatchcase(names[0], pattern[0]):
+        return False
+    return _covers(pattern[1:], names[1:], whole=whole)
 
 
 def _walk(folder: Path, ancestors: frozenset[str]) -> Iterator[Path]:
@@ -117,12 +181,12 @@ def _entries(folder: Path) -> list[Path]:
     return sorted(entry for entry in entries if not entry.name.startswith(_SKIPPED_PREFIXES))
 
 
-def _is_parquet(path: Path) -> bool:
+def _is_parquet(path: Location) -> bool:
     """Tell whether a file claims to be Parquet; whether it is a sound one shows its footer."""
     if path.name.lower().endswith(_PARQUET_SUFFIXES):
         return True
     try:
-        if not path.is_file() and path.exists():
+        if isinstance(path, Path) and not path.is_file() and path.exists():
             return False  # a pipe, say: opening it would wait for its writer
         with path.open("rb") as file:
             return file.read(4) in _MAGICS

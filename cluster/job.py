@@ -9,12 +9,15 @@ from worker.engine.sampling_params import SamplingParams
 from .config import ClusterConfig
 from .errors import JobConfigError
 from .input_columns import InputColumns
+from .location import local_form
 from .optional_column import OptionalColumn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One dataset, one model, one output folder. A leading ``~`` in a path is the user's home.
+
+    Input and output may be URIs that ``pyarrow.fs`` knows.
 
     Attributes:
         input: file, folder or glob pattern of Parquet files.
@@ -47,7 +50,7 @@ class Job:
             path = os.path.expanduser(getattr(self, name))  # noqa: PTH111 - patterns stay as given
             if not path or "\0" in path:
                 raise JobConfigError(f"{name}: {path!r} is no path; name a file or folder")
-            object.__setattr__(self, name, path)
+            object.__setattr__(self, name, local_form(path) if name != "model" else path)
         if self.sampling.n > self.max_n:
             raise JobConfigError(
                 f"sampling.n: {self.sampling.n} is more than cluster.max_n {self.max_n}; raise "

@@ -8,11 +8,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
 from .commit import commit_json
+from .location import Location, named
 from .lock import this_process
 from .run_directory import RunDirectory
 
@@ -95,22 +95,22 @@ class Journal:
         commit_json(_path(self._run.shards, self._entry.driver), asdict(self._entry))
 
 
-def next_driver(shards: Path) -> int:
+def next_driver(shards: Location) -> int:
     """Return the number of a driver that begins now."""
     return 1 + max((entry.driver for entry in read_journals(shards)), default=0)
 
 
-def read_journals(shards: Path) -> list[Entry]:
+def read_journals(shards: Location) -> list[Entry]:
     """Return the journals of all drivers of a run, in order; one that is damaged is left out."""
-    return [entry for path in sorted(shards.glob("driver-*.json")) if (entry := _read(path))]
+    return [entry for path in named(shards, "driver-*.json") if (entry := _read(path))]
 
 
-def _read(path: Path) -> Entry | None:
+def _read(path: Location) -> Entry | None:
     try:
         return Entry(**json.loads(path.read_bytes()))
     except (ValueError, TypeError):
         return None
 
 
-def _path(shards: Path, driver: int) -> Path:
+def _path(shards: Location, driver: int) -> Location:
     return shards / f"driver-{driver:04d}.json"

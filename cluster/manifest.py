@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 from .errors import JobConfigError
 from .input_files import display
+from .location import Location
 from .plan import CuttingRule
 
 NUMERICS_VERSION: Final = 2
@@ -44,7 +44,7 @@ class PartRecord:
     checksum: str
 
     @classmethod
-    def read(cls, path: Path) -> "PartRecord | None":
+    def read(cls, path: Location) -> "PartRecord | None":
         """Read a record; None if the file does not hold one."""
         try:
             return cls(**json.loads(path.read_bytes()))
@@ -85,7 +85,7 @@ class Manifest:
         return {"format": _FORMAT, "format_version": _FORMAT_VERSION} | asdict(self)
 
     @classmethod
-    def read(cls, path: Path) -> "Manifest":
+    def read(cls, path: Location) -> "Manifest":
         """Read a manifest.
 
         Raises:

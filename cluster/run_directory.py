@@ -12,9 +12,7 @@ The layout::
 """
 
 import hashlib
-import os
-import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO, Final, Self
@@ -25,12 +23,15 @@ from .commit import (
     commit_json,
     committed_file,
     refuse_full,
+    remove_files,
+    remove_folder,
     storage_errors,
-    sync_folder,
     temporary_path,
 )
 from .errors import JobConfigError, JobStoppedError
 from .input_files import display
+from .lease import CLAIM_PREFIX, Lease
+from .location import Location, location, named, without_secrets
 from .lock import take_lock
 from .manifest import Manifest, PartRecord
 
@@ -50,8 +51,8 @@ class RunDirectory:
 
     Args:
         path: the folder.
-        lock: the open lock file; the lock ends with the process, however it ends. None for a
-            folder that is only looked at.
+        lock: the open lock file, which ends with the process, however it ends, or the lease. None
+            for a folder that is only looked at.
         created: whether the folder was made for this run.
 
     Attributes:
@@ -59,7 +60,7 @@ class RunDirectory:
         is_complete: whether that run is finished.
     """
 
-    def __init__(self, path: Path, lock: BinaryIO | None, *, created: bool) -> None:
+    def __init__(self, path: Location, lock: BinaryIO | Lease | None, *, created: bool) -> None:
         self.path = path
         self.manifest: Manifest | None = None
         self.is_complete = False
@@ -67,25 +68,30 @@ class RunDirectory:
         self._created = created
 
     @classmethod
-    def claim(cls, output: str) -> "RunDirectory":
+    def claim(cls, output: str, tell: Callable[[str], None] = lambda _: None) -> "RunDirectory":
         """Make the folder if need be, lock it, and see whether a run lies in it.
+
+        Args:
+            output: path or URI of the folder.
+            tell: told why this takes long.
 
         Raises:
             JobConfigError: it holds something else, another driver writes there, or it cannot be
                 made. Nothing in it is changed then.
             JobStoppedError: its disk is full.
         """
-        path = Path(output)
-        name = display(output)
+        name = display(without_secrets(output))
         try:
+            path = location(output)
             _refuse_foreign(path, name)
             created = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
-            lock = take_lock(path / LOCK, name)
+            lock = _hold(path, name, tell)
         except OSError as error:
-            refuse_full(path, error)
+            refuse_full(name, error)
             raise JobConfigError(
-                f"{name}: the output folder cannot be written ({error.strerror}); choose another"
+                f"{name}: the output folder cannot be written ({error.strerror or error}); "
+                "choose another"
             ) from error
         run = cls(path, lock, created=created)
         try:
@@ -98,17 +104,17 @@ class RunDirectory:
         return run
 
     @classmethod
-    def look(cls, path: Path) -> "RunDirectory":
+    def look(cls, path: Location) -> "RunDirectory":
         """Return a folder to read in, not held by this process."""
         return cls(path, None, created=False)
 
     @property
-    def shards(self) -> Path:
+    def shards(self) -> Location:
         """Folder of the work in progress."""
         return self.path / SHARDS
 
     @property
-    def stats(self) -> Path:
+    def stats(self) -> Location:
         """Folder of the statistics."""
         return self.path / STATS
 
@@ -133,21 +139,29 @@ class RunDirectory:
             self.shards.mkdir(exist_ok=True)
             self.stats.mkdir(exist_ok=True)
 
-    def shard_path(self, rows: range) -> Path:
+    def shard_path(self, rows: range) -> Location:
         """Return the file of a shard, named by its row ids so that names sort in row order."""
         return self.shards / f"rows-{rows.start:012d}-{rows.stop:012d}.arrow"
 
+    def work_files(self, pattern: str) -> list[Location]:
+        """Return the files of the work in progress whose names fit, in the order of names.
+
+        Raises:
+            JobStoppedError: the storage failed.
+        """
+        with storage_errors(self.path):
+            return named(self.shards, pattern)
+
     def shard_ranges(self) -> list[range]:
         """Return the row ids of the committed shards, by their files' names, ascending."""
-        with storage_errors(self.path):
-            names = sorted(path.stem for path in self.shards.glob("rows-*.arrow"))
+        names = [path.stem for path in self.work_files("rows-*.arrow")]
         return [range(*map(int, name.split("-")[1:])) for name in names]
 
-    def record_path(self, index: int) -> Path:
+    def record_path(self, index: int) -> Location:
         """Return the file of a part's record."""
         return self.shards / f"part-{index:05d}.json"
 
-    def row_stats_path(self, index: int) -> Path:
+    def row_stats_path(self, index: int) -> Location:
         """Return the file of the statistics of a part's rows, until the run is finished."""
         return self.shards / f"stats-{index:05d}.arrow"
 
@@ -157,8 +171,8 @@ class RunDirectory:
         Raises:
             JobStoppedError: the storage failed.
         """
+        files = self.work_files("part-*.json")
         with storage_errors(self.path):
-            files = sorted(self.shards.glob("part-*.json"))
             records = [PartRecord.read(file) for file in files]
         return [record for record in records if record is not None]
 
@@ -177,13 +191,13 @@ class RunDirectory:
             with path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest() == record.sha256
 
-    def temporaries(self) -> list[Path]:
+    def temporaries(self) -> list[Location]:
         """Return the files that were being written when a driver was killed."""
         with storage_errors(self.path):
             folders = (self.path, self.shards, self.stats)
             return [path for folder in folders for path in folder.glob("_*.tmp")]
 
-    def part_path(self, index: int) -> Path:
+    def part_path(self, index: int) -> Location:
         """Return the file of a part."""
         return self.path / f"part-{index:05d}.parquet"
 
@@ -195,7 +209,7 @@ class RunDirectory:
         """
         self.commit_arrow(self.shard_path(rows), table)
 
-    def commit_arrow(self, path: Path, table: pa.Table) -> None:
+    def commit_arrow(self, path: Location, table: pa.Table) -> None:
         """Commit a table as an Arrow IPC file.
 
         Raises:
@@ -204,7 +218,7 @@ class RunDirectory:
         with committed_file(path) as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
 
-    def read_arrow(self, path: Path) -> pa.Table:
+    def read_arrow(self, path: Location) -> pa.Table:
         """Read a committed Arrow IPC file.
 
         Raises:
@@ -237,15 +251,14 @@ class RunDirectory:
         """
         commit_json(self.record_path(record.index), asdict(record))
 
-    def remove(self, files: Iterable[Path]) -> None:
+    def remove(self, files: Iterable[Location]) -> None:
         """Remove work in progress that is no longer needed.
 
         Raises:
             JobStoppedError: the storage failed.
         """
         with storage_errors(self.path):
-            for file in files:
-                file.unlink(missing_ok=True)
+            remove_files(files)
 
     def finish(self, manifest: Manifest) -> None:
         """Mark the run as finished and remove what only a running one needs.
@@ -267,8 +280,7 @@ class RunDirectory:
         self.is_complete = True
         with storage_errors(self.path):
             if self.shards.exists():
-                shutil.rmtree(self.shards)
-                sync_folder(self.path)
+                remove_folder(self.shards)
 
     def __enter__(self) -> Self:
         return self
@@ -280,25 +292,34 @@ class RunDirectory:
         """Let the folder go; leave no trace if no run began."""
         if self.manifest is None or self.is_complete:
             with storage_errors(self.path):
-                (self.path / LOCK).unlink(missing_ok=True)
+                if isinstance(self.path, Path):
+                    (self.path / LOCK).unlink(missing_ok=True)
                 if self._created and not any(self.path.iterdir()):
                     self.path.rmdir()
         if self._lock is not None:
             self._lock.close()
 
-    def _read_arrow(self, path: Path) -> pa.Table:
+    def _read_arrow(self, path: Location) -> pa.Table:
         with storage_errors(self.path), path.open("rb") as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()
 
 
-def _refuse_foreign(path: Path, name: str) -> None:
+def _hold(path: Location, name: str, tell: Callable[[str], None]) -> BinaryIO | Lease:
+    if isinstance(path, Path):
+        return take_lock(path / LOCK, name)
+    return Lease.take(path, name, tell)
+
+
+def _refuse_foreign(path: Location, name: str) -> None:
     """Refuse anything but a new or empty folder or one of ours, before it is touched."""
     if not path.exists():
         return
     if not path.is_dir():
         raise JobConfigError(f"{name}: the output is not a folder; choose another")
-    names = sorted(os.listdir(path))  # noqa: PTH208 - names are all that is needed
-    others = [entry for entry in names if entry not in _NOTHING]
+    names = sorted(entry.name for entry in path.iterdir())
+    others = [
+        entry for entry in names if entry not in _NOTHING and not entry.startswith(CLAIM_PREFIX)
+    ]
     if others and MANIFEST not in names:
         shown = ", ".join(display(entry) for entry in others[:3])
         raise JobConfigError(

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from functools import reduce
-from pathlib import Path
 
 from worker.engine.checksum import TokenChecksum
 
@@ -15,6 +14,7 @@ from .fingerprint import describe_inputs, fingerprint
 from .input_files import display, would_read
 from .job import Job
 from .journal import next_driver
+from .location import location, without_secrets
 from .manifest import Manifest, PartRecord
 from .model_check import CheckedModel, check_model
 from .output_columns import output_schema
@@ -52,12 +52,16 @@ def run_job(job: Job, progress: ProgressCallback, *, process_ends: bool = False)
             the summary, ``fail_on_errors`` is set and some failed.
     """
     progress(Progress(phase=Phase.CHECKING))
+
+    def tell(note: str) -> None:
+        progress(Progress(phase=Phase.CHECKING, note=note))
+
     refuse_paths_in_package(job.input, job.output)
     _refuse_output_in_input(job)
     with stop_signal() as stop:
         dataset = InputDataset.open(job.input, job.columns)
         output_schema(dataset.schema, job.optional_columns, job.cluster.output_prefix)
-        with RunDirectory.claim(job.output) as run:
+        with RunDirectory.claim(job.output, tell) as run:
             model = check_model(job, dataset)
             if run.manifest is not None:
                 _refuse_other_run(job, dataset, run.manifest, model)
@@ -76,14 +80,21 @@ def _refuse_other_run(
     job: Job, dataset: InputDataset, manifest: Manifest, model: CheckedModel
 ) -> None:
     now = fingerprint(job, model.sha256, numerics=None)
-    refuse_other_run(manifest, display(job.output), now, describe_inputs(dataset))
+    refuse_other_run(manifest, display(without_secrets(job.output)), now, describe_inputs(dataset))
 
 
 def _refuse_output_in_input(job: Job) -> None:
     """Parts in the input would be input of the next run, without a word."""
-    if would_read(job.input, Path(job.output) / "part-00000.parquet"):
+    try:
+        is_inside = would_read(job.input, location(job.output) / "part-00000.parquet")
+    except OSError as error:
         raise JobConfigError(
-            f"output {job.output} lies in the input {job.input}: its files would be read as input "
+            f"output {without_secrets(job.output)}: cannot be reached ({error}); check its URI"
+        ) from error
+    if is_inside:
+        raise JobConfigError(
+            f"output {without_secrets(job.output)} lies in the input "
+            f"{without_secrets(job.input)}: its files would be read as input "
             "by the next run; choose an output folder elsewhere"
         )
 
@@ -166,7 +177,7 @@ def _finish(run: RunDirectory, driver: Driver) -> None:
 def _summary(run: RunDirectory, driver: Driver) -> JobSummary:
     totals = driver.totals
     return JobSummary(
-        output=run.path,
+        output=str(run.path),
         num_rows=totals.num_rows,
         rows_before=driver.rows_before,
         num_errors=totals.num_errors,
@@ -187,7 +198,7 @@ def _earlier_summary(run: RunDirectory, manifest: Manifest) -> JobSummary:
     parts = manifest.parts
     num_rows = sum(part.num_rows for part in parts)
     return JobSummary(
-        output=run.path,
+        output=str(run.path),
         num_rows=num_rows,
         rows_before=num_rows,
         num_errors=sum(part.num_errors for part in parts),

@@ -17,6 +17,7 @@ import ray.exceptions
 from worker.available_cores import available_cores
 
 from .errors import JobConfigError, JobStoppedError
+from .object_path import is_uri
 from .ray_processes import ray_processes_ended
 
 _ADDRESS: Final = "RAY_ADDRESS"
@@ -54,13 +55,13 @@ def refuse_paths_in_package(source: str, output: str) -> None:
     if not in_ray_job():
         return
     here = Path.cwd()
-    if not Path(output).is_absolute():
+    if not is_uri(output) and not Path(output).is_absolute():
         raise JobConfigError(
             f"output {output}: under a Ray job a relative path is in Ray's cache of unpacked "
             f"packages, {here / output}, which Ray deletes; give an absolute path"
         )
     inside = Path(os.path.normpath(here / source)).is_relative_to(here)
-    if not Path(source).is_absolute() and not inside:
+    if not is_uri(source) and not Path(source).is_absolute() and not inside:
         raise JobConfigError(
             f"input {source}: under a Ray job a relative path outside the submitted folder is in "
             f"Ray's cache of unpacked packages, {os.path.normpath(here / source)}; "

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .commit import committed_file
+from .location import Location
 from .output_columns import ROW_STATS_SCHEMA
 from .run_directory import RunDirectory
 
@@ -112,7 +112,7 @@ class SampleSpool:
             JobStoppedError: the storage failed.
         """
         self.flush()
-        files = sorted(self._run.shards.glob("samples-*.arrow"))
+        files = self._run.work_files("samples-*.arrow")
         _merge(self._run, files, SAMPLES_SCHEMA, "samples.parquet")
 
     def flush(self) -> None:
@@ -124,7 +124,7 @@ class SampleSpool:
         self._next = monotonic() + _FLUSH_EVERY_S
         if not self._pending:
             return
-        names = sorted(path.stem for path in self._run.shards.glob("samples-*.arrow"))
+        names = [path.stem for path in self._run.work_files("samples-*.arrow")]
         number = int(names[-1].split("-")[1]) + 1 if names else 0
         path = self._run.shards / f"samples-{number:06d}.arrow"
         self._run.commit_arrow(path, pa.Table.from_pylist(self._pending, SAMPLES_SCHEMA))
@@ -148,11 +148,11 @@ def write_row_stats(run: RunDirectory) -> None:
     Raises:
         JobStoppedError: the storage failed.
     """
-    files = sorted(run.shards.glob("stats-*.arrow"))
+    files = run.work_files("stats-*.arrow")
     _merge(run, files, ROW_STATS_SCHEMA, "rows.parquet")
 
 
-def _merge(run: RunDirectory, files: list[Path], schema: pa.Schema, name: str) -> None:
+def _merge(run: RunDirectory, files: list[Location], schema: pa.Schema, name: str) -> None:
     """Put Arrow files one after the other into a Parquet file, one in memory at a time."""
     target = run.stats / name
     with committed_file(target) as sink, pq.ParquetWriter(sink, schema) as writer:

@@ -8,11 +8,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .commit import storage_errors
 from .errors import JobConfigError
 from .input_files import display
 from .journal import Entry, read_journals
+from .lease import is_held
+from .location import Location, location, without_secrets
 from .lock import is_locked
 from .manifest import Manifest
+from .output_columns import SHARD_SCHEMA
 from .plan import CuttingRule
 from .run_directory import LOCK, MANIFEST, SUCCESS, RunDirectory
 
@@ -77,10 +81,13 @@ def read_status(output: str) -> RunStatus:
         JobConfigError: no run lies there.
         JobStoppedError: the storage failed.
     """
-    path = Path(output)
-    if not (path / MANIFEST).is_file():
+    name = display(without_secrets(output))
+    with storage_errors(name):
+        path = location(output)
+        there = (path / MANIFEST).is_file()
+    if not there:
         raise JobConfigError(
-            f"{display(output)}: no run of tokenmill lies there (no {MANIFEST}); give the output "
+            f"{name}: no run of tokenmill lies there (no {MANIFEST}); give the output "
             "folder of a run"
         )
     manifest = Manifest.read(path / MANIFEST)
@@ -94,7 +101,7 @@ def read_status(output: str) -> RunStatus:
             driver=None,
         )
     run = RunDirectory.look(path)
-    state = RunState.RUNNING if is_locked(path / LOCK) else RunState.STOPPED
+    state = RunState.RUNNING if _is_written(path) else RunState.STOPPED
     done, failed, num_parts = _count(run, manifest.cutting)
     return RunStatus(
         state=state,
@@ -104,6 +111,11 @@ def read_status(output: str) -> RunStatus:
         num_parts=num_parts,
         driver=next(reversed(read_journals(run.shards)), None),
     )
+
+
+def _is_written(path: Location) -> bool:
+    """Tell whether a living driver holds the folder; takes seconds in an object store."""
+    return is_locked(path / LOCK) if isinstance(path, Path) else is_held(path)
 
 
 def _count(run: RunDirectory, rule: CuttingRule) -> tuple[int, int, int]:
@@ -129,7 +141,7 @@ def _count_once(run: RunDirectory, rule: CuttingRule) -> tuple[int, int, int]:
     )
 
 
-def _num_errors(path: Path) -> int:
-    with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
-        column = reader.read_all().column("error")
-        return int(pc.count(column, mode="only_valid").as_py())
+def _num_errors(path: Location) -> int:
+    only = pa.ipc.IpcReadOptions(included_fields=[SHARD_SCHEMA.get_field_index("error")])
+    with path.open("rb") as file, pa.ipc.open_file(file, options=only) as reader:
+        return int(pc.count(reader.read_all().column(0), mode="only_valid").as_py())

@@ -1,7 +1,6 @@
 """What a finished job has to say."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from .errors import RowErrorsError
 
@@ -68,7 +67,7 @@ class JobSummary:
         workers: all there were, the lost ones included.
     """
 
-    output: Path
+    output: str
     num_rows: int
     rows_before: int
     num_errors: int

@@ -44,11 +44,12 @@ class JobConfig(BaseModel):
     )
     input: str = Field(
         description="A Parquet file, a folder that is read with all its subfolders, or a glob "
-        "pattern.",
+        "pattern; also in an object store: s3://bucket/folder.",
     )
     output: str = Field(
-        description="The run directory; it must not exist yet, or be empty. Here and in input a "
-        "leading ~ is your home.",
+        description="The run directory, on a disk or in an object store (s3://bucket/folder); it "
+        "must not exist yet, be empty, or hold a run of this job. Here and in input a leading ~ is "
+        "your home.",
     )
     prompt_column: str | None = Field(
         default=None,

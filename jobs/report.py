@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from time import monotonic
 from typing import TextIO
 
@@ -97,11 +96,11 @@ def _before(summary: JobSummary) -> str:
     return f" ({summary.rows_before:,} of them before)" if summary.rows_before else ""
 
 
-def reading_examples(output: Path) -> list[str]:
+def reading_examples(output: str) -> list[str]:
     """One-liners that read the output as a table; names with a leading underscore are skipped."""
-    quoted = str(output).replace("'", "''")
+    quoted = output.replace("'", "''")
     return [
-        f"pyarrow.parquet.read_table({str(output)!r})",
+        f"pyarrow.parquet.read_table({output!r})",
         f"duckdb.sql(\"from '{quoted}/part-*.parquet'\")",
     ]
 

@@ -1,5 +1,6 @@
 import gc
 from collections import deque
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -338,7 +339,7 @@ def test_fail_on_errors_fails_after_all_rows_are_done(run):
     """The run is complete and the summary there, yet it is an error."""
     with pytest.raises(FinishedWithErrors, match="2 of them failed") as caught:
         run(FakePool(), case="401-null-prompts/rows.parquet", fail_on_errors=True)
-    assert (caught.value.summary.output / "_SUCCESS").exists()
+    assert (Path(caught.value.summary.output) / "_SUCCESS").exists()
 
 
 def test_an_empty_input_is_a_finished_job(run):

@@ -1,7 +1,6 @@
 """The progress line and the summary."""
 
 import io
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -49,7 +48,7 @@ def worker(name: str, **changes) -> WorkerSummary:
     return WorkerSummary(**values | changes)
 
 
-def job_summary(output: Path, *workers: WorkerSummary, **changes) -> JobSummary:
+def job_summary(output: str, *workers: WorkerSummary, **changes) -> JobSummary:
     """A finished job of these workers."""
     values = {
         "output": output,
@@ -117,14 +116,14 @@ def test_a_terminal_gets_one_line_that_renews_itself(monkeypatch):
 
 def test_summary_ends_with_the_number_of_row_errors():
     """The last line is what a script reads."""
-    lines = summary_lines(job_summary(Path("runs/x"), worker("worker-0")))
+    lines = summary_lines(job_summary("runs/x", worker("worker-0")))
     assert "done: 1,000 rows in 100.0 s, 3 row errors" == lines[-1]
 
 
 def test_summary_has_a_line_a_worker_and_one_for_all():
     """Prompt tokens of all are those computed, not those of prompts that were refused."""
     workers = worker("worker-0"), worker("worker-1", lost=True, dequant_hit_rate=None)
-    lines = summary_lines(job_summary(Path("runs/x"), *workers))
+    lines = summary_lines(job_summary("runs/x", *workers))
     cells = {line.split()[0]: line.split() for line in lines if line.strip()}
     assert ["500", "4,000", "40.0", "600", "6.0"] == cells["worker-0"][1:6]
     assert "(lost)" == cells["worker-1"][1]
@@ -133,7 +132,7 @@ def test_summary_has_a_line_a_worker_and_one_for_all():
 
 def test_summary_tells_what_was_not_computed_and_what_was_given_up():
     """The prefix cache, equal rows and preemptions, over all workers."""
-    lines = summary_lines(job_summary(Path("runs/x"), worker("worker-0"), worker("worker-1")))
+    lines = summary_lines(job_summary("runs/x", worker("worker-0"), worker("worker-1")))
     expected = "prefix cache         2,000 of 6,000 prompt tokens found (33%), 14 equal rows copied"
     assert expected in lines
     again = "10,000 tokens computed again, 1,600 still there"
@@ -143,7 +142,7 @@ def test_summary_tells_what_was_not_computed_and_what_was_given_up():
 def test_summary_of_no_rows_divides_by_nothing():
     """An empty dataset is a job like any other."""
     nothing = {"ttft_p50_s": None, "ttft_p90_s": None, "ttft_p99_s": None}
-    empty = job_summary(Path("out"), num_rows=0, num_errors=0, elapsed_s=0.0, **nothing)
+    empty = job_summary("out", num_rows=0, num_errors=0, elapsed_s=0.0, **nothing)
     lines = summary_lines(empty)
     assert "done: 0 rows in 0.0 s, 0 row errors" == lines[-1]
     assert "prefix cache         0 of 0 prompt tokens found, 0 equal rows copied" in lines
@@ -156,7 +155,7 @@ def test_reading_examples_read_the_output(tmp_path):
     output.mkdir()
     pq.write_table(pa.table({"a": [1, 2]}), output / "part-00000.parquet")
     (output / "_SUCCESS").touch()
-    lines = summary_lines(job_summary(output))
+    lines = summary_lines(job_summary(str(output)))
     examples = [line.split("  ")[-1] for line in lines if line.startswith("read it with")]
     by_pyarrow, by_duckdb = [
         eval(example, {"pyarrow": pa, "duckdb": duckdb}) for example in examples
