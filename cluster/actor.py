@@ -4,7 +4,8 @@ import asyncio
 import os
 import socket
 from dataclasses import dataclass
-from time import monotonic, process_time
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,10 @@ from kvpool.available_memory import available_memory
 from kvpool.errors import KVPoolError
 from worker.engine.config import EngineConfig
 from worker.engine.sampling_params import SamplingParams
-from worker.errors import WorkerError
+from worker.errors import ModelError, WorkerError
+from worker.model_source import fetch_model
+from worker.received_model import ModelSender, receive_model, received_model
+from worker.start_up_life import StartUpLife
 
 from .engine_loop import EngineLoop
 from .optional_column import OptionalColumn
@@ -59,6 +63,7 @@ class Worker:
         self._worker_id = worker_id
         self._spec: WorkerSpec | None = None
         self._loop: EngineLoop | None = None
+        self._start_up = StartUpLife()
 
     async def identify(self) -> dict[str, Any]:
         """Say where and what this worker is, before anything version-dependent is exchanged."""
@@ -68,10 +73,15 @@ class Worker:
             **own_software(),
         }
 
-    async def load(self, spec: WorkerSpec) -> dict[str, Any]:
-        """Load the model.
+    async def load(self, spec: WorkerSpec, sender: ModelSender | None = None) -> dict[str, Any]:
+        """Load the model: one that the driver sent before, or from its source.
+
+        Args:
+            spec: what to load.
+            sender: from whom to take the model, once its source has failed.
 
         Returns:
+            ``lacks_model``, why it cannot be had from its source, when there is no sender. Else
             ``numerics``, ``load_s``, ``kv_pool`` (what fits into it, as text), ``reserved_bytes``
             (of KV pool and dequant cache, which are filled as rows come) and ``available_bytes``
             (of the node now); or ``error`` and ``error_class`` when the model or the settings are
@@ -79,7 +89,10 @@ class Worker:
         """
         started = monotonic()
         try:
-            loaded = await asyncio.to_thread(self._load, spec)
+            path = await asyncio.to_thread(_find_model, spec, sender)
+            if isinstance(path, str):
+                return {"lacks_model": path}
+            loaded = await asyncio.to_thread(self._load, spec, path)
         except (WorkerError, KVPoolError) as error:
             return {"error": str(error), "error_class": type(error).__name__}
         return loaded | {"load_s": monotonic() - started}
@@ -115,23 +128,22 @@ class Worker:
     async def report(self) -> dict[str, Any]:
         """Return the ``samples`` since the last report, the ``totals`` so far and ``life``.
 
-        Life grows as long as something gets done: the CPU seconds of this process while the model
-        loads, the engine's steps from then on.
+        Life grows as long as something gets done: signs of it while the model loads, the engine's
+        steps from then on. ``arrived`` is what has come of a model that is being fetched, in bytes.
         """
         if self._loop is None:
-            return {"samples": [], "totals": {}, "life": process_time()}
+            life = await asyncio.to_thread(self._start_up.look)
+            return {"samples": [], "totals": {}, "life": life, "arrived": self._start_up.arrived}
         samples, totals = self._loop.report()
         for sample in samples:
             sample["worker_id"] = self._worker_id
         totals["peak_rss_bytes"] = peak_rss_bytes()
-        return {"samples": samples, "totals": totals, "life": totals["steps"]}
+        return {"samples": samples, "totals": totals, "life": totals["steps"], "arrived": 0}
 
-    def _load(self, spec: WorkerSpec) -> dict[str, Any]:
+    def _load(self, spec: WorkerSpec, path: Path) -> dict[str, Any]:
         # Imported here: the engine compiles kernels, and `identify` must answer at once.
         from worker.engine.engine import Engine
-        from worker.model_source import fetch_model
 
-        path = fetch_model(spec.model, sha256=spec.sha256)
         engine = Engine.from_gguf(path, spec.engine)
         self._spec = spec
         self._loop = EngineLoop(engine)
@@ -142,3 +154,17 @@ class Worker:
             "reserved_bytes": kv_bytes + engine.model.dequant_cache.stats().reserved_bytes,
             "available_bytes": available_memory(),
         }
+
+
+def _find_model(spec: WorkerSpec, sender: ModelSender | None) -> Path | str:
+    """Give the model's path on this machine, or why it cannot be had from its source.
+
+    Raises:
+        WorkerError: the sender fails, or the hash cannot be one.
+    """
+    if sender is not None:
+        return receive_model(spec.sha256, sender)
+    try:
+        return received_model(spec.sha256) or fetch_model(spec.model, sha256=spec.sha256)
+    except ModelError as error:
+        return str(error)

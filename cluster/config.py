@@ -75,8 +75,9 @@ class ClusterConfig(BaseModel):
     start_timeout_s: float = Field(
         default=600.0,
         gt=0,
-        description="Seconds to wait for the first worker to load its model; workers that are not "
-        "there a tenth of it later join while the job runs.",
+        description="Seconds to wait for the first worker to load its model, from the moment a "
+        "model that is fetched has come; workers that are not there a tenth of it after the start "
+        "join while the job runs.",
     )
     max_errors: int | None = Field(
         default=None, ge=0, description="End the job once more rows than this have failed."

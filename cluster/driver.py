@@ -224,6 +224,7 @@ class Driver:
 
     def _reported(self, record: WorkerRecord, report: dict[str, Any]) -> None:
         record.show_life(report["life"], monotonic())
+        record.show_arrival(report["arrived"], monotonic())
         record.totals = report["totals"] or record.totals
         self._samples.add(report["samples"])
 
@@ -267,6 +268,11 @@ class Driver:
 
     def _loaded(self, worker_id: str, answer: dict[str, Any]) -> None:
         record = self.workers[worker_id]
+        if "lacks_model" in answer:
+            reason = answer["lacks_model"]
+            self._tell(f"{worker_id} on {record.node} lacks the model ({reason}); sending it")
+            self._pool.send_model(worker_id)
+            return
         if "error" in answer:
             raise _worker_error(record.node, answer["error_class"], answer["error"])
         self._numerics = self._numerics or answer["numerics"]
@@ -426,9 +432,11 @@ class Driver:
         ready = len(self._dispatcher.workers)
         if ready and ready == len(self._living):
             return True
-        waited, limit = monotonic() - self._started, self._config.start_timeout_s
+        now, limit = monotonic(), self._config.start_timeout_s
         if ready:
-            return waited > _LATECOMER_SHARE * limit
+            return now - self._started > _LATECOMER_SHARE * limit
+        # While a model is on its way, its size says how long that takes.
+        waited = now - max([self._started, *(worker.fetched_at for worker in self._living)])
         if waited > limit:
             raise JobStoppedError(
                 f"no worker was ready after {waited:.0f} s (start_timeout_s is {limit:g}); check "

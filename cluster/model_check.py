@@ -5,7 +5,7 @@ from pathlib import Path
 
 from worker.engine.prompting import prompt_encoder
 from worker.errors import ModelError
-from worker.model_source import fetch_model, model_sha256
+from worker.model_source import fetch_model, is_path, model_sha256
 from worker.open_model import open_model
 
 from .dataset import InputDataset
@@ -19,10 +19,12 @@ class CheckedModel:
     Attributes:
         source: what workers resolve: the source as given, a local path made absolute.
         sha256: the model's ``model_sha256`` here; every worker's must be the same.
+        path: where it is here.
     """
 
     source: str
     sha256: str
+    path: Path
 
 
 def check_model(job: Job, dataset: InputDataset) -> CheckedModel:
@@ -49,8 +51,8 @@ def check_model(job: Job, dataset: InputDataset) -> CheckedModel:
             f"{path}: no tokenizer.chat_template in the file, and the input column {messages} "
             "needs one; give a template by engine.chat_template, or use a prompt column"
         )
-    is_local = not job.model.startswith(("hf:", "pypi:"))
-    return CheckedModel(str(path.absolute()) if is_local else job.model, _sha256(job, path))
+    source = str(path.absolute()) if is_path(job.model) else job.model
+    return CheckedModel(source, _sha256(job, path), path)
 
 
 def _sha256(job: Job, path: Path) -> str:

@@ -118,7 +118,7 @@ def _run(
         max_n=job.max_n,
         optional=job.optional_columns,
     )
-    pool = WorkerPool(spec, placement.threads, next_driver(run.shards))
+    pool = WorkerPool(spec, placement.threads, model.path, next_driver(run.shards))
     driver = Driver(
         job=job,
         num_rows=dataset.num_rows,

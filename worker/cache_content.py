@@ -7,7 +7,7 @@ user's own folder beside them is neither listed nor removed.
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from .cache_folder import cache_folder
 from .file_in_use import is_in_use
 from .open_files import open_files
 from .packed_folder import TEMPORARY_PREFIX, PackedFolder, remove_unused
+from .received_model import PARTIAL_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,14 @@ class CacheEntry:
 
     Attributes:
         name: its path below the cache folder, without the suffix of packed files.
-        kind: packed, unfinished (a packed file being written), kernels, download, hashes or
+        kind: packed, unfinished (a packed file being written), kernels, download, received (a model
+            that another machine sent), partial (one that has not come to its end), hashes or
             tokenizers (both records of what was worked out of model files).
         path: of the file or folder.
         n_bytes: on disk.
         last_used_s: in seconds since 1970; of kernels and downloads as the disk records reading.
         in_use: whether a running process would miss it.
-        model: of a packed file, the model it was made from.
+        model: of a packed file, the model it was made from; of a received one, its name.
     """
 
     name: str
@@ -66,6 +68,8 @@ class CacheContent:
             *self._folders("kernels", "kernels", r"[0-9a-f]{20}"),
             *self._folders("download", "models", r".+-[0-9a-f]{12}"),
             *self._folders("download", "huggingface", r"models--.+"),
+            *self._received("received", r"[0-9a-f]{64}"),
+            *self._received("partial", rf"{re.escape(PARTIAL_PREFIX)}[0-9a-f]{{64}}"),
             *self._records("hashes"),
             *self._records("tokenizers"),
         ]
@@ -118,6 +122,11 @@ class CacheContent:
             if re.fullmatch(pattern, path.name) and path.is_dir():
                 files = [file for file in path.rglob("*") if file.is_file()]
                 yield _entry(f"{parent}/{path.name}", kind, path, files, in_use=self._is_used(path))
+
+    def _received(self, kind: str, pattern: str) -> Iterator[CacheEntry]:
+        for entry in self._folders(kind, "received", pattern):
+            names = sorted(path.name for path in entry.path.iterdir())
+            yield replace(entry, model=next(iter(names), None))
 
     def _records(self, kind: str) -> Iterator[CacheEntry]:
         path = self.folder / kind

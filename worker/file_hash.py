@@ -35,8 +35,7 @@ def open_file_sha256(path: Path, file: BufferedReader) -> str:
         OSError: the file cannot be read.
     """
     identity = FileIdentity.of_open(path, file)
-    name = hashlib.sha256(os.fsencode(identity.path)).hexdigest()
-    record = cache_folder() / "hashes" / name
+    record = _record_of(identity)
     known = _recall(record, identity)
     if known is not None:
         return known
@@ -47,6 +46,16 @@ def open_file_sha256(path: Path, file: BufferedReader) -> str:
     return digest
 
 
+def remember_sha256(path: Path, digest: str) -> None:
+    """Keep a hash that was just worked out from the bytes of a file, so that nobody does it again.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    identity = FileIdentity.of(path)
+    _remember(_record_of(identity), identity, digest)
+
+
 def joint_sha256(hashes: Sequence[str]) -> str:
     """Hash a model of one or more files from its files' hashes.
 
@@ -55,6 +64,10 @@ def joint_sha256(hashes: Sequence[str]) -> str:
     if len(hashes) == 1:
         return hashes[0]
     return hashlib.sha256("".join(f"{each}\n" for each in hashes).encode()).hexdigest()
+
+
+def _record_of(identity: FileIdentity) -> Path:
+    return cache_folder() / "hashes" / hashlib.sha256(os.fsencode(identity.path)).hexdigest()
 
 
 def _recall(record: Path, identity: FileIdentity) -> str | None:

@@ -20,6 +20,10 @@ _told: set[Path] = set()
 """Locks whose wait was told; one is told once a process, however often it is taken."""
 
 
+_awaited: list[Path] = []
+"""Locks that threads of this process wait for now."""
+
+
 @contextmanager
 def file_lock(path: Path, purpose: str = "to be alone") -> Iterator[None]:
     """Hold the lock file exclusively; waits for the process that holds it.
@@ -47,17 +51,29 @@ def _wait(file: IO[bytes], path: Path, purpose: str) -> None:
     notice = threading.Timer(NOTICE_AFTER_S, _tell, (path, purpose))
     notice.daemon = True
     notice.start()
+    _awaited.append(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
     finally:
+        _awaited.remove(path)
         notice.cancel()
+
+
+def awaited_holders() -> set[int]:
+    """Processes that hold what threads of this one wait for, as far as they are known."""
+    holders = (_holder(path) for path in tuple(_awaited))
+    return {int(holder) for holder in holders if holder.isdecimal()}
+
+
+def _holder(path: Path) -> str:
+    return path.read_text(errors="replace")
 
 
 def _tell(path: Path, purpose: str) -> None:
     if path in _told:
         return
     _told.add(path)
-    holder = path.read_text(errors="replace")
+    holder = _holder(path)
     process = f"process {holder}" if holder else "another process"
     _log.warning("waiting for %s, which holds %s %s", process, path, purpose)
 

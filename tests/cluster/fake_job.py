@@ -1,6 +1,7 @@
 """A job on a fake pool: the real driver, plan, commit and parts, without Ray and a model."""
 
 import contextlib
+from pathlib import Path
 from unittest import mock
 
 from cluster import run_job as module
@@ -27,7 +28,7 @@ def run_fake_job(source, output, pool=None, *, workers=2, progress=None, sha256=
     )
     replaced = {
         "WorkerPool": pool.begin,
-        "check_model": lambda *_: CheckedModel("model.gguf", sha256),
+        "check_model": lambda *_: CheckedModel("model.gguf", sha256, Path("model.gguf")),
         "ray_session": lambda *_, **__: contextlib.nullcontext(),
         "place_workers": lambda *_: Placement(workers or pool.nodes, 1),
     }

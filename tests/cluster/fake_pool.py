@@ -39,13 +39,13 @@ class FakePool:
     def __init__(self, identities=(), loads=(), losses=None, poison=(), hung=(), never=()):
         self.poison, self.hung, self.never = set(poison), set(hung), set(never)
         self.identities, self.loads, self.losses = list(identities), list(loads), losses or {}
-        self.events, self.living, self.sent = [], [], []
+        self.events, self.living, self.sent, self.models_sent = [], [], [], []
         self.dying = set()
-        self.num_started = 0
+        self.num_started, self.arrived = 0, 0
         self.driver, self.steps, self.nodes = 1, 0, 1
         self.random = random.Random(0)
 
-    def begin(self, _spec, _num_cpus, driver=1):
+    def begin(self, _spec, _num_cpus, _model, driver=1):
         """Stand for the pool that the job would make."""
         self.driver = driver
         return self
@@ -70,6 +70,11 @@ class FakePool:
             return
         answer = LOADED | changes
         self.events.append(Event(worker_id, EventKind.LOADED, answer))
+
+    def send_model(self, worker_id):
+        """A model that arrives at once."""
+        self.models_sent.append(worker_id)
+        self.load(worker_id)
 
     def send(self, assignment):
         """Answer the shard, or lose the worker over it."""
@@ -101,7 +106,7 @@ class FakePool:
         life = 0 if worker_id in self.hung else self.steps
         totals = FakeSnapshot(prefill_tokens=7, decode_tokens=3).as_dict()
         totals |= {"elapsed_s": 1.0, "peak_rss_bytes": 1}
-        report = {"samples": [], "totals": totals, "life": life}
+        report = {"samples": [], "totals": totals, "life": life, "arrived": self.arrived}
         self.events.append(Event(worker_id, EventKind.REPORTED, report))
 
     def num_nodes(self):

@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 from cluster.actor import Worker, WorkerSpec
+from cluster.model_sender import ModelReader
 from cluster.statistics import SAMPLES_SCHEMA, WORKERS_SCHEMA
 from cluster.worker_record import WorkerRecord
+from worker.cache_folder import cache_folder
 from worker.engine.config import EngineConfig
 from worker.engine.sampling_params import SamplingParams
 from worker.model_source import model_sha256
@@ -60,9 +62,65 @@ def test_a_worker_fills_every_column_of_the_statistics(spec):
     assert None not in report["samples"][-1].values()
 
 
-def test_a_model_at_fault_is_an_answer_not_a_death(spec, data):
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A node of its own: a cache folder with kernels and nothing else."""
+    kernels, folder = cache_folder() / "kernels", tmp_path / "cache"
+    kernels.mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
+    (folder / "kernels").symlink_to(kernels)
+    monkeypatch.setenv("TOKENMILL_CACHE", str(folder))
+    return folder
+
+
+class Sender:
+    """A driver in this process that has the chain model."""
+
+    def __init__(self, data):
+        self.reader = ModelReader(str(data / "cases/chain-llama.gguf"))
+
+    def files(self):
+        """What there is."""
+        return self.reader.files()
+
+    def chunks(self, index, start, end):
+        """All at once."""
+        yield self.reader.read(index, start, end - start)
+
+
+def load(spec, *sender):
+    """A worker's answer to load."""
+
+    async def work():
+        worker = Worker("worker-0")
+        before = await worker.report()
+        answer = await worker.load(spec, *sender)
+        if worker._loop is not None:
+            worker._loop.stop()
+        return before, answer
+
+    return asyncio.run(work())
+
+
+@pytest.mark.parametrize("name", ["missing.gguf", "cases/tiny-llama.gguf"])
+def test_a_node_without_the_model_says_why_and_takes_it_from_the_driver(spec, data, cache, name):
+    """There is no such file, or it is another model; afterwards nobody is asked."""
+    spec = replace(spec, model=str(data / name))
+    before, answer = load(spec)
+    assert 0 == before["arrived"]
+    assert ["lacks_model"] == list(answer)
+    assert ("no such file" in answer["lacks_model"]) == name.startswith("missing")
+    assert "numerics" in load(spec, Sender(data))[1]
+    assert [cache / "received" / spec.sha256] == [
+        path for path in (cache / "received").iterdir() if path.is_dir()
+    ]
+    assert "numerics" in load(spec)[1]
+
+
+def test_a_model_at_fault_is_an_answer_not_a_death(spec, data, cache):
     """Class and text of the error come back, so that the driver can end the job with it."""
-    spec = replace(spec, model=str(data / "cases/tiny-llama.gguf"))
-    answer = asyncio.run(Worker("worker-0").load(spec))
+    sender = Sender(data)
+    sender.reader = ModelReader(str(data / "cases/tiny-llama.gguf"))
+    answer = load(spec, sender)[1]
     assert "ModelSourceError" == answer["error_class"]
     assert "SHA-256" in answer["error"]

@@ -1,6 +1,7 @@
 import gc
 from collections import deque
 from pathlib import Path
+from time import monotonic
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -274,6 +275,33 @@ def test_a_worker_of_another_version_is_refused_by_node(run, tmp_path):
         run(pool)
     assert not (tmp_path / "out").exists()
     assert [] == pool.sent
+
+
+def test_a_node_that_lacks_the_model_gets_it_from_the_driver(run):
+    """Once, and the job says which node and why."""
+    pool = FakePool(loads=[{"lacks_model": "m.gguf: there is no such file"}])
+    summary, folder, told = run(pool)
+    assert ROWS_60 == ids(folder)
+    assert 1 == len(pool.models_sent)
+    worker_id = pool.models_sent[0]
+    note = f"{worker_id} on here lacks the model (m.gguf: there is no such file); sending it"
+    assert 1 == sum(state.note == note for state in told)
+    assert [False, False] == [worker.lost for worker in summary.workers]
+
+
+def test_the_start_waits_as_long_as_a_model_is_on_its_way(run, monkeypatch):
+    """A slow network is no worker that never comes; when nothing arrives any more, it is."""
+    monkeypatch.setattr(driver_module, "_REPORT_EVERY_S", 0.05)
+    pool = FakePool(loads=[None])
+    began = monotonic()
+
+    def arrive(_):
+        if monotonic() - began < 1.5:
+            pool.arrived += 1
+
+    with pytest.raises(JobStoppedError, match=r"no worker was ready.*start_timeout_s is 0\.5"):
+        run(pool, workers=1, on_progress=arrive, start_timeout_s=0.5, stall_timeout_s=30.0)
+    assert monotonic() - began > 1.5
 
 
 def test_workers_that_compute_differently_are_refused(run):

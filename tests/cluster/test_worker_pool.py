@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import ray
 import ray.exceptions
@@ -67,7 +69,7 @@ def test_a_kill_for_memory_names_the_bytes():
 
 def test_a_node_without_tokenmill_is_told_apart_from_a_death(monkeypatch):
     """The module that is missing and the way to get it are named."""
-    pool = WorkerPool(spec=None, num_cpus=1)
+    pool = WorkerPool(spec=None, num_cpus=1, model=Path("model.gguf"))
     pool._calls = {"ref": _Call("worker-0", EventKind.IDENTIFIED)}
     missing = ModuleNotFoundError("No module named 'cluster'")
     monkeypatch.setattr(ray, "wait", lambda *_, **__: (["ref"], []))

@@ -18,7 +18,7 @@ from .conftest import ROOT
 
 pytestmark = pytest.mark.ray
 
-RAY = Path(sys.executable).with_name("ray")
+RAY, TOKENMILL = (Path(sys.executable).with_name(name) for name in ("ray", "tokenmill"))
 MEBIBYTE = 1 << 20
 
 
@@ -73,8 +73,13 @@ class Head:
 
     def ray(self, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
         """Call the ray command as the user does."""
+        return self.call(RAY, *arguments, **environment)
+
+    def call(self, *command: object, **environment: str) -> subprocess.CompletedProcess:
+        """Run a command in the user's environment, from the repository's root."""
         return subprocess.run(
-            [RAY, *map(str, arguments)],
+            [*map(str, command)],
+            cwd=ROOT,
             env=self.environment | environment,
             capture_output=True,
             text=True,
@@ -83,10 +88,10 @@ class Head:
         )
 
     def submit(self, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
-        """``ray job submit`` of the README, with these arguments of batch.py."""
+        """The submission of the README, with these arguments of batch.py."""
         script = ("python", "jobs/batch.py", *arguments)
         options = ("--address", self.url, "--working-dir", self.submitted)
-        return self.ray("job", "submit", *options, "--", *script, **environment)
+        return self.call(TOKENMILL, "submit", *options, "--", *script, **environment)
 
     def driver_exit_code(self, submission: subprocess.CompletedProcess) -> str:
         """The job's own exit code, read as docs/reliability.md shows."""

@@ -215,7 +215,9 @@ MALFORMED = {
     "": "it is empty",
     "missing.gguf": "there is no such file",
     "/tmp": "this is a folder",
-    "https://example.org/m.gguf": "web addresses are not fetched",
+    "ftp://example.org/m.gguf": "of web addresses, http:// and https:// are fetched",
+    "https://example.org/": "the address must end in a file's name",
+    "https:///m.gguf": "the address must end in a file's name",
     "hf:": "OWNER/NAME/FILE",
     "hf:model.gguf": "OWNER/NAME/FILE",
     "hf:owner/name/../../m.gguf": "OWNER/NAME/FILE",
@@ -235,7 +237,8 @@ def test_a_malformed_source_is_refused_with_the_forms_there_are(source):
     message = _refused(source)
     assert MALFORMED[source] in message
     assert repr(source) in message
-    assert "a local path, hf:OWNER/NAME, hf:OWNER/NAME/FILE, or pypi:DIST==VERSION/FILE" in message
+    forms = "a local path, hf:OWNER/NAME, hf:OWNER/NAME/FILE, https://HOST/FILE, or pypi:DIST==VERS"
+    assert forms in message
 
 
 @pytest.mark.parametrize("sha256", ["", "abc", "z" * 64, "a" * 63])
