@@ -20,6 +20,7 @@ from worker.received_model import ModelSender, receive_model, received_model
 from worker.start_up_life import StartUpLife
 
 from .engine_loop import EngineLoop
+from .memory_guard import MemoryGuard
 from .optional_column import OptionalColumn
 from .peak_memory import peak_rss_bytes
 from .rows import requests_of
@@ -38,6 +39,7 @@ class WorkerSpec:
         sampling: the job's sampling parameters.
         max_n: most completions that a row may ask for.
         optional: result columns that were asked for.
+        memory_reserve_bytes: memory to be left alone; None takes a share of what there is.
     """
 
     model: str
@@ -46,6 +48,7 @@ class WorkerSpec:
     sampling: SamplingParams
     max_n: int
     optional: frozenset[OptionalColumn]
+    memory_reserve_bytes: int | None
 
 
 class Worker:
@@ -126,19 +129,26 @@ class Worker:
         return bytes(sink.getvalue())
 
     async def report(self) -> dict[str, Any]:
-        """Return the ``samples`` since the last report, the ``totals`` so far and ``life``.
+        """Return ``samples`` and ``notes`` since the last report, ``totals`` so far and ``life``.
 
         Life grows as long as something gets done: signs of it while the model loads, the engine's
         steps from then on. ``arrived`` is what has come of a model that is being fetched, in bytes.
         """
         if self._loop is None:
             life = await asyncio.to_thread(self._start_up.look)
-            return {"samples": [], "totals": {}, "life": life, "arrived": self._start_up.arrived}
+            arrived = self._start_up.arrived
+            return {"samples": [], "notes": [], "totals": {}, "life": life, "arrived": arrived}
         samples, totals = self._loop.report()
         for sample in samples:
             sample["worker_id"] = self._worker_id
         totals["peak_rss_bytes"] = peak_rss_bytes()
-        return {"samples": samples, "totals": totals, "life": totals["steps"], "arrived": 0}
+        return {
+            "samples": samples,
+            "notes": self._loop.take_notes(),
+            "totals": totals,
+            "life": totals["steps"],
+            "arrived": 0,
+        }
 
     def _load(self, spec: WorkerSpec, path: Path) -> dict[str, Any]:
         # Imported here: the engine compiles kernels, and `identify` must answer at once.
@@ -146,7 +156,8 @@ class Worker:
 
         engine = Engine.from_gguf(path, spec.engine)
         self._spec = spec
-        self._loop = EngineLoop(engine)
+        guard = MemoryGuard(spec.engine.max_num_seqs, spec.memory_reserve_bytes)
+        self._loop = EngineLoop(engine, guard)
         kv_bytes = engine.stats.snapshot().kv_bytes_total
         return {
             "numerics": engine.numerics,

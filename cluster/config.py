@@ -47,6 +47,13 @@ class ClusterConfig(BaseModel):
         ge=2,
         description="Fewest shards a worker holds, so that its batch refills across shard borders.",
     )
+    memory_reserve_bytes: int | None = Field(
+        default=None,
+        ge=1,
+        description="Memory of a node that its workers leave alone. With less than this available "
+        "a worker takes no further rows into its batch, with less than half of it it preempts the "
+        "newest. Default: a twentieth of the memory (a container's limit counts), at most 1 GiB.",
+    )
     max_attempts: int = Field(
         default=3,
         ge=1,

@@ -227,6 +227,8 @@ class Driver:
         record.show_arrival(report["arrived"], monotonic())
         record.totals = report["totals"] or record.totals
         self._samples.add(report["samples"])
+        for note in report["notes"]:
+            self._tell(f"{record.worker_id} on {record.node}: {note}")
 
     def _start_worker(self, *, joined_late: bool = False) -> None:
         worker_id = self._pool.start_worker()

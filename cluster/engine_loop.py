@@ -13,7 +13,10 @@ import psutil
 from worker.engine.completion import Completion
 from worker.engine.request import Request, RowId
 
+from .memory_guard import MemoryGuard
+
 _SAMPLE_EVERY_S: Final = 1.0
+_LOOK_EVERY_S: Final = 0.5  # at the memory
 _ROWS_A_STEP: Final = 8  # rows tokenised between two steps, so that decoding does not stand still
 _MOST_SAMPLES: Final = 3600  # an hour's worth, should nobody fetch them
 
@@ -67,6 +70,9 @@ class Engine(Protocol):
     def add_request(self, request: Request) -> None:
         """Take a request."""
 
+    def limit_running(self, max_running: int) -> None:
+        """Let at most so many rows run."""
+
     def step(self) -> list[Completion]:
         """Compute one batch and return the rows that ended."""
 
@@ -95,17 +101,20 @@ class EngineLoop:
     Args:
         engine: used by the loop's thread alone from here on. If it raises, all open and all later
             shards fail with that exception.
+        guard: says how many rows may run.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, guard: MemoryGuard) -> None:
         self._engine = engine
+        self._guard = guard
+        self._next_look = 0.0
         self._wake = threading.Condition()
         self._inbox: deque[tuple[_OpenShard, Iterable[Request | Completion]]] = deque()
         self._rows: deque[tuple[_OpenShard, Request | Completion]] = deque()
         self._open: dict[RowId, _OpenShard] = {}
         self._failure: BaseException | None = None
         self._stopping = False
-        self._sampler = _Sampler(engine.stats)
+        self._sampler = _Sampler(engine.stats, guard)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -131,6 +140,10 @@ class EngineLoop:
         """Return the samples since the last call, and the totals so far."""
         return self._sampler.drain()
 
+    def take_notes(self) -> list[str]:
+        """Return what is to be told since the last call."""
+        return self._guard.take_notes()
+
     def stop(self) -> None:
         """End the thread after the step it is in; open shards stay unanswered."""
         with self._wake:
@@ -143,12 +156,19 @@ class EngineLoop:
             while self._wait_for_work():
                 self._feed()
                 if self._engine.has_work:
+                    self._look_at_memory()
                     for completion in self._engine.step():
                         self._open.pop(completion.row_id).take(completion)
                 self._sampler.sample_if_due()
         # Whatever it is, the driver has to learn of it: nobody else looks at this thread.
         except BaseException as error:
             self._fail(error)
+
+    def _look_at_memory(self) -> None:
+        if monotonic() >= self._next_look:
+            self._guard.look(int(self._engine.stats.snapshot().as_dict()["running"]))
+            self._engine.limit_running(self._guard.max_running)
+            self._next_look = monotonic() + _LOOK_EVERY_S
 
     def _wait_for_work(self) -> bool:
         """Take the inbox in, waiting while there is nothing to do; False when stopped."""
@@ -187,8 +207,9 @@ class _Sampler:
     them may be a step newer than its neighbour, the next record evens that out.
     """
 
-    def __init__(self, stats: Stats) -> None:
+    def __init__(self, stats: Stats, guard: MemoryGuard) -> None:
         self._stats = stats
+        self._guard = guard
         self._process = psutil.Process()
         self._lock = threading.Lock()
         self._started = self._last = monotonic()
@@ -220,6 +241,8 @@ class _Sampler:
         sample["elapsed_s"] = now - self._started
         sample["interval_s"] = now - self._last
         sample["rss_bytes"] = self._process.memory_info().rss
+        sample["available_bytes"] = self._guard.available
+        sample["max_running"] = self._guard.max_running
         self._samples.append(sample)
         self._sampled = current
         self._last = now

@@ -117,6 +117,7 @@ def _run(
         sampling=job.row_defaults,
         max_n=job.max_n,
         optional=job.optional_columns,
+        memory_reserve_bytes=job.cluster.memory_reserve_bytes,
     )
     pool = WorkerPool(spec, placement.threads, model.path, next_driver(run.shards))
     driver = Driver(

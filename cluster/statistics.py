@@ -37,6 +37,8 @@ SAMPLES_SCHEMA: Final = pa.schema(
         ("dequant_misses", pa.int64()),
         ("dequant_bytes", pa.int64()),
         ("rss_bytes", pa.int64()),
+        ("available_bytes", pa.int64()),
+        ("max_running", pa.int64()),
     ]
 )
 

@@ -60,6 +60,7 @@ class FakeEngine:
     def __init__(self):
         self.stats = FakeStats()
         self.numerics = "fake"
+        self.limits = []
         self._waiting = []
 
     @property
@@ -70,6 +71,10 @@ class FakeEngine:
     def add_request(self, request: Request):
         """Take a row."""
         self._waiting.append(request)
+
+    def limit_running(self, max_running):
+        """Take note."""
+        self.limits.append(max_running)
 
     def step(self):
         """Answer the newest row."""

@@ -41,7 +41,7 @@ class FakePool:
         self.identities, self.loads, self.losses = list(identities), list(loads), losses or {}
         self.events, self.living, self.sent, self.models_sent = [], [], [], []
         self.dying = set()
-        self.num_started, self.arrived = 0, 0
+        self.num_started, self.arrived, self.notes = 0, 0, []
         self.driver, self.steps, self.nodes = 1, 0, 1
         self.random = random.Random(0)
 
@@ -106,7 +106,13 @@ class FakePool:
         life = 0 if worker_id in self.hung else self.steps
         totals = FakeSnapshot(prefill_tokens=7, decode_tokens=3).as_dict()
         totals |= {"elapsed_s": 1.0, "peak_rss_bytes": 1}
-        report = {"samples": [], "totals": totals, "life": life, "arrived": self.arrived}
+        report = {
+            "samples": [],
+            "notes": self.notes,
+            "totals": totals,
+            "life": life,
+            "arrived": self.arrived,
+        }
         self.events.append(Event(worker_id, EventKind.REPORTED, report))
 
     def num_nodes(self):

@@ -27,6 +27,7 @@ def spec(data):
         sampling=SamplingParams(max_tokens=4),
         max_n=1,
         optional=frozenset(),
+        memory_reserve_bytes=None,
     )
 
 

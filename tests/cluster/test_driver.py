@@ -85,6 +85,15 @@ def test_every_worker_tells_at_the_start_what_its_kv_pool_holds(run):
     assert expected == notes
 
 
+def test_what_a_worker_notes_is_told_with_its_node(run, monkeypatch):
+    """Memory that runs short, above all."""
+    monkeypatch.setattr(driver_module, "_REPORT_EVERY_S", 0.0)
+    pool = FakePool()
+    pool.notes = ["memory runs short"]
+    _, _, told = run(pool, workers=1)
+    assert "worker-0 on here: memory runs short" in {state.note for state in told}
+
+
 def test_a_lost_workers_shards_are_done_again_and_it_is_replaced(run):
     """No row is lost or doubled; the loss is in statistics and progress."""
     summary, folder, told = run(FakePool(losses={"worker-0": 2, "worker-1": 1}))

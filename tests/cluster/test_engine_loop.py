@@ -1,17 +1,28 @@
 import threading
+from dataclasses import replace
 
 import pytest
 
 from cluster.engine_loop import EngineLoop
+from cluster.memory_guard import Memory, MemoryGuard
 from cluster.rows import failed
 from tests.cluster.fake_engine import FakeEngine, answer
 from worker.engine.request import Request
+
+GIB = 1 << 30
+PLENTY = Memory(available=8 * GIB, rss=GIB, mapped=0, limit=16 * GIB)
+
+
+def guard(*figures):
+    """A guard of 32 rows that sees these figures, the last one for ever."""
+    left = [PLENTY, *figures]
+    return MemoryGuard(32, None, lambda: left.pop(0) if len(left) > 1 else left[0])
 
 
 @pytest.fixture
 def loop():
     """A loop around a fake engine."""
-    loop = EngineLoop(FakeEngine())
+    loop = EngineLoop(FakeEngine(), guard())
     yield loop
     loop.stop()
 
@@ -42,7 +53,7 @@ def test_rows_that_failed_before_the_engine_are_answered_too(loop):
 
 def test_an_engine_failure_fails_every_open_and_every_later_shard():
     """Nothing waits for ever when the engine breaks, the cause is told each time."""
-    loop = EngineLoop(FakeEngine())
+    loop = EngineLoop(FakeEngine(), guard())
     futures = [loop.submit(requests(0, "explode", "?"), 2), loop.submit(requests(10, "?"), 1)]
     with pytest.raises(RuntimeError, match="the engine broke"):
         futures[0].result(timeout=10)
@@ -78,6 +89,19 @@ def test_a_sample_has_what_was_added_and_how_things_stand(loop):
 
 def test_stop_ends_the_thread():
     """No thread is left behind."""
-    loop = EngineLoop(FakeEngine())
+    loop = EngineLoop(FakeEngine(), guard())
     loop.stop()
     assert "engine" not in {thread.name for thread in threading.enumerate() if thread.is_alive()}
+
+
+def test_the_engine_is_told_how_many_rows_may_run_and_samples_say_it():
+    """From the first step on; the notes come once."""
+    short = replace(PLENTY, available=GIB // 4)
+    loop = EngineLoop(FakeEngine(), guard(short))
+    loop.submit(requests(0, *"0?1!2"), 5).result(timeout=10)
+    assert [1] == loop._engine.limits[:1]
+    loop._engine.stats.now.decode_tokens += 1
+    samples, _ = loop.report()
+    assert (GIB // 4, 1) == (samples[-1]["available_bytes"], samples[-1]["max_running"])
+    assert [True, False] == [bool(loop.take_notes()) for _ in range(2)]
+    loop.stop()

@@ -5,7 +5,12 @@ from types import SimpleNamespace
 import psutil
 
 from kvpool import control_groups
-from kvpool.available_memory import available_memory, cgroup_headroom
+from kvpool.available_memory import (
+    available_memory,
+    cgroup_headroom,
+    cgroup_limits,
+    memory_limit,
+)
 
 
 def _write(folder, **files):
@@ -24,6 +29,7 @@ def test_limits_of_the_group_and_its_parents_count(tmp_path):
         memory_stat="anon 100\ninactive_file 250\nactive_file 50\n",
     )
     assert cgroup_headroom(tmp_path, "/job/step") == [600, 500]
+    assert cgroup_limits(tmp_path, "/job/step") == [1000, 900]
 
 
 def test_no_limit_is_no_bound(tmp_path):
@@ -48,12 +54,13 @@ def test_version_1_limit_counts(tmp_path):
 
 def test_this_machine_has_memory():
     """The figure is plausible here."""
-    assert 1 << 20 < available_memory() < 1 << 50
+    assert 1 << 20 < available_memory() < memory_limit() < 1 << 50
 
 
 def test_a_mac_has_what_it_says_is_available(tmp_path, monkeypatch):
     """There are no control groups; free and inactive pages are what macOS calls available."""
     monkeypatch.setattr(control_groups, "ROOT", tmp_path / "absent")
     monkeypatch.setattr(control_groups, "_OWN", tmp_path / "absent/cgroup")
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=7 << 30))
-    assert available_memory() == 7 << 30
+    found = SimpleNamespace(available=7 << 30, total=16 << 30)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: found)
+    assert (7 << 30, 16 << 30) == (available_memory(), memory_limit())

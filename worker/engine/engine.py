@@ -116,6 +116,10 @@ class Engine:
         self._done.clear()
         return done
 
+    def limit_running(self, max_running: int) -> None:
+        """Let at most so many rows run from the next step on, at least one; no token changes."""
+        self._scheduler.limit_running(max_running)
+
     def generate(self, requests: Iterable[Request]) -> list[Completion]:
         """Complete all requests; completions in the order of the requests.
 

@@ -39,7 +39,8 @@ class Scheduler:
 
     *Preemption.* When the pool is full, the newest running sequence gives up its blocks and goes
     back to the head of the queue, to be computed again from its tokens. The oldest is never
-    preempted for another and always fits alone (``fits``), so each step makes progress.
+    preempted for another and always fits alone (``fits``), so each step makes progress. The same
+    happens to the newest when fewer may run than do (``limit_running``).
 
     Attributes:
         num_preemptions: times a sequence gave up its blocks.
@@ -63,6 +64,7 @@ class Scheduler:
         self.preempted_hits = 0
         self._pool = pool
         self._max_num_seqs = max_num_seqs
+        self._max_running = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
         self._look_ahead = look_ahead
         self._waiting: deque[Sequence] = deque()
@@ -82,6 +84,10 @@ class Scheduler:
     def fits(self, num_tokens: int) -> bool:
         """Whether the pool can hold a sequence of that many tokens when it is alone."""
         return num_tokens <= self._pool.max_sequence_tokens
+
+    def limit_running(self, max_running: int) -> None:
+        """Let at most so many sequences run from the next step on, at least one."""
+        self._max_running = max(1, min(max_running, self._max_num_seqs))
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence whose tokens fit."""
@@ -103,6 +109,8 @@ class Scheduler:
 
     def schedule(self) -> list[ScheduledChunk]:
         """The chunks of the next step, oldest sequence first; empty when there is nothing to do."""
+        while len(self._running) > self._max_running:
+            self._preempt(self._running.pop())
         num_preemptions = self.num_preemptions
         chunks = self._continue_running()
         if self.num_preemptions == num_preemptions:
@@ -162,7 +170,7 @@ class Scheduler:
 
     def _admit(self, budget: int) -> list[ScheduledChunk]:
         chunks: list[ScheduledChunk] = []
-        places = self._max_num_seqs - len(self._running)
+        places = self._max_running - len(self._running)
         for sequence in self._admission_order(places if budget > 0 else 0):
             if budget <= 0 or places <= 0:
                 break

@@ -278,10 +278,10 @@ def test_forks_share_the_prompt_and_compute_its_last_token():
     bench = Bench(budget=100)
     parent = bench.add(0, 10)
     bench.add(1, 3)
-    bench.scheduler._max_num_seqs = 1
+    bench.scheduler.limit_running(1)
     assert bench.step() == [(0, 10)]
     forks = bench.fork(parent, 1, 2)
-    bench.scheduler._max_num_seqs = 4
+    bench.scheduler.limit_running(4)
     assert bench.step() == [(0, 1), (0, 1), (0, 1), (1, 3)]
     tables = [sequence.tables[0].blocks.tolist() for sequence in (parent, *forks)]
     assert [table[:2] for table in tables] == [tables[0][:2]] * 3
@@ -382,3 +382,30 @@ def test_row_too_large_is_our_bug():
 def test_nothing_to_do_is_an_empty_step():
     """Without rows there are no chunks."""
     assert Bench().step() == []
+
+
+def test_fewer_may_run_the_newest_wait_and_come_back_in_order():
+    """A limit of two preempts the newest two and admits nobody; without it all go on."""
+    bench = Bench()
+    for row in range(5):
+        bench.add(row, 3)
+    assert [0, 1, 2, 3] == [row for row, _ in bench.step()]
+    bench.scheduler.limit_running(2)
+    assert [(0, 1), (1, 1)] == bench.step()
+    assert (2, 2, 3) == (
+        bench.scheduler.num_running,
+        bench.scheduler.num_preemptions,
+        bench.scheduler.num_waiting,
+    )
+    bench.scheduler.limit_running(99)
+    assert [0, 1, 2, 3] == [row for row, _ in bench.step()]
+
+
+def test_one_always_runs():
+    """A limit of none is one: a queue that nobody leaves would be a job that hangs."""
+    bench = Bench()
+    bench.add(0, 3)
+    bench.add(1, 3)
+    bench.scheduler.limit_running(0)
+    assert [(0, 3)] == bench.step()
+    assert [(0, 1)] == bench.step()
