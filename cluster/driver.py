@@ -224,7 +224,11 @@ class Driver:
 
     def _reported(self, record: WorkerRecord, report: dict[str, Any]) -> None:
         record.show_life(report["life"], monotonic())
-        record.show_arrival(report["arrived"], monotonic())
+        if record.show_arrival(report["arrived"], monotonic()):
+            self._tell(
+                f"{record.worker_id} on {record.node}: {record.arrived >> 20:,} MiB of a model "
+                "have come"
+            )
         record.totals = report["totals"] or record.totals
         self._samples.add(report["samples"])
         for note in report["notes"]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from .statistics import WORKERS_SCHEMA
 from .summary import WorkerSummary
+
+_TELL_EVERY_S: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -25,6 +27,7 @@ class WorkerRecord:
         alive_at: when that had last grown, or it got something to do, by the driver's clock.
         arrived: bytes of an unfinished model on its node.
         fetched_at: when that had last changed, by the driver's clock.
+        arrival_told_at: when the user was last told of it.
         totals: its newest counters; those of a lost worker are the last that came.
         shards, rows, row_errors: committed from it.
         loss_reason: why it was lost; None for a living one.
@@ -42,6 +45,7 @@ class WorkerRecord:
     alive_at: float = 0.0
     arrived: int = 0
     fetched_at: float = 0.0
+    arrival_told_at: float = 0.0
     totals: dict[str, Any] = field(default_factory=dict)
     shards: int = 0
     rows: int = 0
@@ -64,10 +68,16 @@ class WorkerRecord:
         if life != self.life:
             self.life, self.alive_at = life, now
 
-    def show_arrival(self, arrived: int, now: float) -> None:
-        """Take note of how much of a model has come to its node."""
-        if arrived != self.arrived:
-            self.arrived, self.fetched_at = arrived, now
+    def show_arrival(self, arrived: int, now: float) -> bool:
+        """Take note of how much of a model has come to its node; whether it is time to tell."""
+        if arrived == self.arrived:
+            return False
+        if arrived < self.arrived or not self.arrival_told_at:  # it begins, or another file does
+            self.arrival_told_at = now
+        self.arrived, self.fetched_at = arrived, now
+        is_due = now - self.arrival_told_at > _TELL_EVERY_S
+        self.arrival_told_at = now if is_due else self.arrival_told_at
+        return is_due
 
     def total(self, name: str) -> int:
         """Return one of its counters, 0 before the first report."""
