@@ -291,8 +291,9 @@ class Driver:
         record.numerics, record.load_s = answer["numerics"], answer["load_s"]
         record.reserved_bytes = answer["reserved_bytes"]
         record.available_bytes = answer["available_bytes"]
-        if self._phase is Phase.STARTING:
+        if self._phase is Phase.STARTING or self._is_first_of_new_node(record):
             self._check_memory(record.node)
+        if self._phase is Phase.STARTING:
             self._tell(f"{worker_id} on {record.node}: KV pool of {answer['kv_pool']}")
         self._dispatcher.add_worker(worker_id)
 
@@ -300,6 +301,10 @@ class Driver:
         """Say whose numerics identity a newcomer differs from."""
         nodes = [w.node for w in self.workers.values() if w.numerics is not None]
         return f"node {nodes[0]}" if nodes else "the rows that are done already"
+
+    def _is_first_of_new_node(self, record: WorkerRecord) -> bool:
+        there = [w for w in self.workers.values() if w.node == record.node and w.is_loaded]
+        return record.joined_late and there == [record]
 
     def _check_memory(self, node: str) -> None:
         """Refuse workers that fit one by one and not together, before the node kills them.

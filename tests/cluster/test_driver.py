@@ -189,12 +189,12 @@ def test_nodes_that_join_get_a_worker_each(run, monkeypatch):
     assert all(worker.rows for worker in summary.workers)
 
 
-@pytest.mark.parametrize("refusal", ["memory", "arithmetic", "version"])
+@pytest.mark.parametrize("refusal", ["memory", "arithmetic", "version", "room"])
 def test_a_late_joiner_that_cannot_work_is_left_out(run, refusal, monkeypatch):
     """One line says why; it is not tried again and again."""
     monkeypatch.setattr(driver_module, "_REPORT_EVERY_S", 0.0)
     pool = FakePool()
-    for name, answers in REFUSALS[refusal].items():
+    for name, answers in (REFUSALS | LATE_REFUSALS)[refusal].items():
         setattr(pool, name, [{}, *answers])
 
     def join(state):
@@ -252,6 +252,9 @@ REFUSALS = {
     "memory": {"loads": [{"error": "the KV pool needs 9 bytes", "error_class": "PoolSizeError"}]},
     "arithmetic": {"loads": [{"numerics": "other"}]},
     "version": {"identities": [{"tokenmill": "9.9"}]},
+}
+LATE_REFUSALS = {
+    "room": {"identities": [{"node": "there"}], "loads": [{"reserved_bytes": 10}]},
 }
 
 

@@ -39,6 +39,19 @@ def test_ls_lists_what_is_there(cache, invoke):
     assert len(lines) == 1 + 7 + 1 + 2
 
 
+def test_ls_says_which_models_a_driver_sent_whole_or_in_part(cache, invoke):
+    """By the names of their files; rm takes them by the name that is listed."""
+    for name in ("received/" + "a" * 64 + "/m.gguf", "received/.partial-" + "b" * 64 + "/n.gguf"):
+        (cache / name).parent.mkdir(parents=True)
+        (cache / name).write_bytes(b"GGUF")
+    lines = invoke("cache", "ls").stdout.splitlines()
+    whole, part = sorted(line for line in lines if line.startswith("received/"))[::-1]
+    assert whole.endswith("model m.gguf that a driver sent")
+    assert part.endswith("part of a model that a driver sent, n.gguf")
+    assert 0 == invoke("cache", "rm", whole.split()[0], part.split()[0]).exit_code
+    assert [] == list((cache / "received").iterdir())
+
+
 def test_ls_as_json_has_every_figure(cache, invoke):
     """For programs: bytes, times with their zone, paths."""
     result = invoke("cache", "ls", "-o", "json")
