@@ -167,6 +167,33 @@ def remove_files(files: Iterable[Location]) -> None:
         objects[0].store.remove(file.key for file in objects)
 
 
+def remove_for_good(file: Location) -> None:
+    """Remove a file, so that it stays removed after a power cut.
+
+    Raises:
+        OSError: the storage failed.
+    """
+    remove_files([file])
+    if isinstance(file, Path):
+        sync_folder(file.parent)
+
+
+def move_file(source: Location, target: Location) -> None:
+    """Give a file of a folder another name there, in place of the file that has it.
+
+    An object is put under its new name before it goes; a kill in between leaves both.
+
+    Raises:
+        OSError: the storage failed.
+    """
+    if isinstance(source, Path) and isinstance(target, Path):
+        source.rename(target)
+        sync_folder(target.parent)
+    elif isinstance(source, ObjectPath) and isinstance(target, ObjectPath):
+        target.put(source.read_bytes())
+        remove_files([source])
+
+
 def remove_folder(folder: Location) -> None:
     """Remove a folder and all in it.
 

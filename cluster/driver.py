@@ -1,8 +1,9 @@
 """The driver: starts workers, hands out shards, commits results, writes parts."""
 
 import socket
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
@@ -14,10 +15,12 @@ from worker.engine.request import RowId
 
 from .committed import NOTHING, Committed
 from .dispatcher import Dispatcher, Outcome
+from .error_counts import count_errors
 from .errors import JobConfigError, JobStoppedError, RowErrorsError
 from .input_files import display
 from .job import Job
 from .journal import Journal, read_journals
+from .manifest import PartRecord
 from .parts import PartWriter
 from .plan import Shard
 from .progress import Phase, Progress, ProgressCallback
@@ -43,9 +46,13 @@ class Totals:
     """What was committed so far."""
 
     num_rows: int = 0
-    num_errors: int = 0
-    generated_tokens: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
     first_error: str | None = None
+
+    @property
+    def num_errors(self) -> int:
+        """Rows that failed."""
+        return self.errors.total()
 
 
 class Driver:
@@ -104,12 +111,11 @@ class Driver:
         self.rows_before = committed.num_rows
         self.totals = Totals(
             num_rows=committed.num_rows,
-            num_errors=committed.num_errors,
+            errors=Counter(committed.errors),
             first_error=committed.first_error,
         )
         self.ttft = TimeHistogram()
-        self.part_records = [committed.parts[index] for index in sorted(committed.parts)]
-        self.totals.generated_tokens = sum(part.num_generated_tokens for part in self.part_records)
+        self._written = dict(committed.parts)
         self.elapsed_s = 0.0
 
     @property
@@ -117,6 +123,11 @@ class Driver:
         """The numerics identity that all rows of the run share; there is a ready worker."""
         assert self._numerics is not None, "asked for once a worker is ready"
         return self._numerics
+
+    @property
+    def part_records(self) -> list[PartRecord]:
+        """Records of the parts that are written, in order."""
+        return [self._written[index] for index in sorted(self._written)]
 
     def start(self) -> None:
         """Start the workers; return when all are ready, or some are and the others take too long.
@@ -158,10 +169,10 @@ class Driver:
     @property
     def _standing(self) -> str:
         """How far the job is, and how much of it a reader of the output folder sees."""
-        in_parts = sum(record.num_rows for record in self.part_records)
+        in_parts = sum(record.num_rows for record in self._written.values())
         return (
             f"{self.totals.num_rows} of {self._num_rows} rows are done, {in_parts} of them in the "
-            f"{len(self.part_records)} finished parts of {display(str(self._run.path))}"
+            f"{len(self._written)} finished parts of {display(str(self._run.path))}"
         )
 
     def write_statistics(self) -> None:
@@ -341,22 +352,21 @@ class Driver:
         self._check_errors()
 
     def _count(self, record: WorkerRecord, table: pa.Table) -> None:
-        errors = table.column("error").drop_null()
+        errors = count_errors(table)
         record.shards += 1
         record.rows += table.num_rows
-        record.row_errors += len(errors)
-        if len(errors) and self.totals.first_error is None:
-            self.totals.first_error = errors[0].as_py()
+        record.row_errors += errors.total()
+        if errors and self.totals.first_error is None:
+            self.totals.first_error = table.column("error").drop_null()[0].as_py()
         self.totals.num_rows += table.num_rows
-        self.totals.num_errors += len(errors)
+        self.totals.errors += errors
         for seconds in table.column("ttft_s").drop_null().to_pylist():
             self.ttft.add(seconds)
 
     def _write_parts(self) -> None:
         assert self._parts is not None, "called while running"
         for record in self._parts.write_ready():
-            self.part_records.append(record)
-            self.totals.generated_tokens += record.num_generated_tokens
+            self._written[record.index] = record
 
     def _check_errors(self) -> None:
         limit = self._config.max_errors
@@ -391,7 +401,7 @@ class Driver:
 
     def _give_up(self, record: WorkerRecord, shard: Shard) -> None:
         """Answer a row whose workers die with an error, which names nothing of this run."""
-        error = (
+        error = worker.errors.LostWorkersError(
             f"the worker died {self._config.max_attempts} times (max_attempts) while it worked on "
             "this row alone"
         )

@@ -100,6 +100,33 @@ def next_driver(shards: Location) -> int:
     return 1 + max((entry.driver for entry in read_journals(shards)), default=0)
 
 
+def restore_journal(
+    run: RunDirectory, driver: int, rows_done: int, workers: list[Mapping[str, Any]]
+) -> None:
+    """Write one journal in place of those of all drivers that finished a run.
+
+    Args:
+        run: a finished run that is being opened again.
+        driver: the last one's number.
+        rows_done: rows that stay as they are.
+        workers: those of all drivers.
+
+    Raises:
+        JobStoppedError: the storage failed.
+    """
+    now = this_process()
+    entry = Entry(
+        driver=driver,
+        **now,
+        updated=now["started"],
+        elapsed_s=0.0,
+        rows_before=rows_done,
+        rows_done=rows_done,
+        workers=workers,
+    )
+    commit_json(_path(run.shards, driver), asdict(entry))
+
+
 def read_journals(shards: Location) -> list[Entry]:
     """Return the journals of all drivers of a run, in order; one that is damaged is left out."""
     return [entry for path in named(shards, "driver-*.json") if (entry := _read(path))]

@@ -1,6 +1,8 @@
 """The manifest: what a run is, so that another run can tell whether it is the same one."""
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -27,10 +29,11 @@ class PartRecord:
         num_rows: its rows.
         size: bytes of the file.
         sha256: of the file.
-        num_errors: rows that failed.
+        errors: rows that failed, by kind of error.
         num_prompt_tokens: tokens of all prompts.
         num_generated_tokens: tokens of all completions.
         checksum: sum of the rows' token checksums, hexadecimal.
+        retry: the retry that wrote it, from 1; 0 for the run itself.
     """
 
     index: int
@@ -38,10 +41,21 @@ class PartRecord:
     num_rows: int
     size: int
     sha256: str
-    num_errors: int
+    errors: dict[str, int]
     num_prompt_tokens: int
     num_generated_tokens: int
     checksum: str
+    retry: int = 0
+
+    @property
+    def rows(self) -> range:
+        """Row ids."""
+        return range(self.first_row, self.first_row + self.num_rows)
+
+    @property
+    def num_errors(self) -> int:
+        """Rows that failed."""
+        return sum(self.errors.values())
 
     @classmethod
     def read(cls, path: Location) -> "PartRecord | None":
@@ -50,6 +64,14 @@ class PartRecord:
             return cls(**json.loads(path.read_bytes()))
         except (ValueError, TypeError):
             return None
+
+
+def total_errors(records: Iterable[PartRecord]) -> dict[str, int]:
+    """Return the rows of some parts that failed, by kind of error."""
+    total: Counter[str] = Counter()
+    for record in records:
+        total.update(record.errors)
+    return dict(total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +85,7 @@ class Manifest:
         cutting: the rule that cuts rows into shards and parts.
         template_date: the date that chat templates see in all rows of the run.
         parts: their records, once the run is finished.
+        drivers: how many drivers worked at it, once it is finished.
     """
 
     fingerprint: dict[str, Any]
@@ -70,15 +93,16 @@ class Manifest:
     cutting: CuttingRule
     template_date: str
     parts: list[PartRecord] = field(default_factory=list)
+    drivers: int = 0
 
     @property
     def num_rows(self) -> int:
         """Rows of the input."""
         return sum(int(file["num_rows"]) for file in self.inputs)
 
-    def with_parts(self, parts: list[PartRecord]) -> "Manifest":
+    def finished(self, parts: list[PartRecord], drivers: int) -> "Manifest":
         """Return the manifest of the finished run."""
-        return replace(self, parts=parts)
+        return replace(self, parts=parts, drivers=drivers)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document to write."""

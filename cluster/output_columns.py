@@ -41,6 +41,7 @@ ROW_STATS_SCHEMA: Final = pa.schema(
         ("latency_s", pa.float64()),
         ("worker_id", pa.string()),
         ("attempts", pa.int64()),
+        ("error_kind", pa.string()),
     ]
 )
 """What depends on the run: never in a part, in ``_stats/rows.parquet`` instead."""

@@ -1,6 +1,6 @@
 """Parts: the output files, the user's columns and the results side by side in input order."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -8,17 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from worker.engine.checksum import TokenChecksum
-from worker.engine.request import RowId
-
 from .commit import HashingFile, committed_file
 from .committed import NOTHING, Committed
 from .dataset import InputDataset
+from .error_counts import count_errors
 from .manifest import PartRecord
 from .optional_column import OptionalColumn
-from .output_columns import ROW_STATS_SCHEMA, SHARD_SCHEMA, result_names
+from .output_columns import ROW_STATS_SCHEMA, result_names
+from .part_commit import promote, record_ahead
 from .plan import CuttingRule
 from .reader import read_user_columns
+from .results import CorrectedResults, Results, ShardResults
 from .run_directory import RunDirectory
 
 # Fixed, so that equal rows give equal bytes.
@@ -36,6 +36,9 @@ _BYTES_A_TOKEN: Final = 64  # what a token counts in a row group's size: its id,
 
 class PartWriter:
     """Writes each part as soon as all its rows are committed, then lets its shards go.
+
+    A part that is there already and has rows that are retried is written anew once these are
+    committed: with the bytes that it would have if they had never failed.
 
     The bytes of a part depend on its rows alone: row groups are cut by what the input holds and by
     token counts, and results are put into one chunk first, so that neither the number of workers
@@ -65,8 +68,11 @@ class PartWriter:
         self._schema = schema
         self._names = result_names(optional)
         self._reader = read_user_columns(dataset)
+        self._earlier = committed
         indices = range(rule.num_parts(dataset.num_rows))
-        self._unwritten = deque(index for index in indices if index not in committed.parts)
+        self._unwritten = deque(
+            index for index in indices if index not in committed.parts or index in committed.retried
+        )
         self._committed: dict[int, list[range]] = {}
         for rows in committed.shards:
             self.add(rows)
@@ -95,35 +101,49 @@ class PartWriter:
 
     def _is_ready(self) -> bool:
         index = self._unwritten[0]
-        wanted = self._rule.part_range(index, self._num_rows)
-        return sum(map(len, self._committed.get(index, []))) == len(wanted)
+        rows = self._rule.part_range(index, self._num_rows)
+        wanted = self._earlier.retried.get(index, (rows,))
+        return sum(map(len, self._committed.get(index, []))) == sum(map(len, wanted))
 
     def _write(self, index: int, shards: list[range]) -> PartRecord:
         rows = self._rule.part_range(index, self._num_rows)
         self._reader.skip_to(rows.start)
-        results = _ShardResults(self._run, shards)
+        results = self._results(index, shards)
         totals = _PartTotals()
         with committed_file(self._run.part_path(index)) as file:
             self._write_rows(file, len(rows), results, totals)
-        record = PartRecord(
-            index=index,
-            first_row=rows.start,
-            num_rows=len(rows),
-            size=file.size,
-            sha256=file.sha256,
-            num_errors=totals.num_errors,
-            num_prompt_tokens=totals.num_prompt_tokens,
-            num_generated_tokens=totals.num_generated_tokens,
-            checksum=str(totals.checksum),
-        )
-        statistics = pa.concat_tables([ROW_STATS_SCHEMA.empty_table(), *totals.row_stats])
-        self._run.commit_arrow(self._run.shards / f"stats-{index:05d}.arrow", statistics)
-        self._run.record_part(record)
+            record = PartRecord(
+                index=index,
+                first_row=rows.start,
+                num_rows=len(rows),
+                size=file.size,
+                sha256=file.sha256,
+                errors=dict(totals.errors),
+                num_prompt_tokens=totals.num_prompt_tokens,
+                num_generated_tokens=totals.num_generated_tokens,
+                checksum=str(results.checksum),
+                retry=self._earlier.retry,
+            )
+            record_ahead(self._run, record, totals.statistics)
+        promote(self._run, index)
         self._run.remove(self._run.shard_path(shard) for shard in shards)
         return record
 
+    def _results(self, index: int, shards: list[range]) -> Results:
+        results = ShardResults(self._run, shards)
+        if index not in self._earlier.retried:
+            return results
+        in_file = self._schema.names[-len(self._names) :]
+        return CorrectedResults(
+            self._run,
+            self._earlier.parts[index],
+            dict(zip(self._names, in_file, strict=True)),
+            self._earlier.retried[index],
+            results,
+        )
+
     def _write_rows(
-        self, file: HashingFile, num_rows: int, results: "_ShardResults", totals: "_PartTotals"
+        self, file: HashingFile, num_rows: int, results: Results, totals: "_PartTotals"
     ) -> None:
         with pq.ParquetWriter(file, self._schema, **_WRITER_OPTIONS) as writer:
             group = _RowGroup()
@@ -167,62 +187,33 @@ class _RowGroup:
         return self._rows >= _ROW_GROUP_ROWS or self._bytes >= _ROW_GROUP_BYTES
 
 
-class _ShardResults:
-    """A cursor over the tables of consecutive shards."""
-
-    def __init__(self, run: RunDirectory, shards: list[range]) -> None:
-        self._run = run
-        self._shards = deque(shards)
-        self._rest = SHARD_SCHEMA.empty_table()
-
-    def read(self, num_rows: int) -> pa.Table:
-        """Return the next rows."""
-        pieces = []
-        while num_rows > 0:
-            if self._rest.num_rows == 0:
-                path = self._run.shard_path(self._shards.popleft())
-                self._rest = self._run.read_arrow(path)
-                continue
-            piece = self._rest.slice(0, num_rows)
-            self._rest = self._rest.slice(piece.num_rows)
-            num_rows -= piece.num_rows
-            pieces.append(piece)
-        return pa.concat_tables(pieces)
-
-
 class _PartTotals:
     """What a part's record says of its rows, and their statistics."""
 
     def __init__(self) -> None:
-        self.num_errors = 0
+        self.errors: Counter[str] = Counter()
         self.num_prompt_tokens = 0
         self.num_generated_tokens = 0
-        self.checksum = TokenChecksum()
-        self.row_stats: list[pa.Table] = []
+        self._statistics = [ROW_STATS_SCHEMA.empty_table()]
+
+    @property
+    def statistics(self) -> pa.Table:
+        """Statistics of all rows."""
+        return pa.concat_tables(self._statistics)
 
     def add(self, results: pa.Table) -> None:
-        self.num_errors += results.num_rows - results.column("error").null_count
+        self.errors += count_errors(results)
         self.num_prompt_tokens += _sum(results, "num_prompt_tokens")
         self.num_generated_tokens += _num_generated_tokens(results)
-        columns = [results.column(name) for name in ("generated_tokens", "further_tokens")]
-        ids = results.column("row_id").to_pylist()
-        for row_id, first, further in zip(ids, *columns, strict=True):
-            self.checksum.add(RowId(row_id), _in_a_row([first.as_py(), *further.as_py()]))
-        self.row_stats.append(results.select(ROW_STATS_SCHEMA.names))
-
-
-def _in_a_row(completions: list[list[int]]) -> Iterator[int]:
-    """All completions' tokens, -1 between two: no other completions give the same."""
-    for index, tokens in enumerate(completions):
-        if index > 0:
-            yield -1
-        yield from tokens
+        self._statistics.append(results.select(ROW_STATS_SCHEMA.names))
 
 
 def _num_generated_tokens(results: pa.Table) -> int:
     """Tokens of all completions; the column of that name has those of the first."""
-    further = pc.list_value_length(pc.list_flatten(results.column("further_tokens")))
-    return _sum(results, "num_generated_tokens") + int(pc.sum(further, min_count=0).as_py())
+    completions = results.column("completions")
+    listed = pc.struct_field(pc.list_flatten(completions), "num_generated_tokens")
+    alone = results.filter(pc.is_null(completions))
+    return _sum(alone, "num_generated_tokens") + int(pc.sum(listed, min_count=0).as_py())
 
 
 def _sum(table: pa.Table, column: str) -> int:

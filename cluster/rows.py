@@ -9,7 +9,7 @@ import pyarrow as pa
 from worker.engine.completion import Completion, FinishReason
 from worker.engine.request import Request, RowId
 from worker.engine.sampling_params import SamplingParams
-from worker.errors import RowError
+from worker.errors import RowError, SamplingParamsError
 
 from .input_columns import MESSAGES, PROMPT, SAMPLING_PARAMS, TOOLS
 
@@ -36,9 +36,15 @@ def requests_of(
                 row_id += 1
 
 
-def failed(row_id: RowId, error: str) -> Completion:
-    """Return the completion of a row that failed before it reached the engine."""
-    return Completion(row_id=row_id, text=None, finish_reason=FinishReason.ERROR, error=error)
+def failed(row_id: RowId, error: RowError) -> Completion:
+    """Return the completion of a row that no engine could answer."""
+    return Completion(
+        row_id=row_id,
+        text=None,
+        finish_reason=FinishReason.ERROR,
+        error=str(error),
+        error_kind=error.kind,
+    )
 
 
 def _request_or_error(
@@ -47,7 +53,7 @@ def _request_or_error(
     try:
         return _request(batch, index, row_id, defaults, max_n)
     except RowError as error:
-        return failed(row_id, str(error))
+        return failed(row_id, error)
 
 
 def _request(
@@ -59,12 +65,12 @@ def _request(
         overrides = _text(SAMPLING_PARAMS, overrides)
     sampling = SamplingParams.from_cell(overrides, defaults)
     if sampling.logprobs is not None and defaults.logprobs is None:
-        raise RowError(
+        raise SamplingParamsError(
             f"sampling_params: logprobs {sampling.logprobs} has no column to go to; add logprobs "
             "to cluster.output_columns"
         )
     if sampling.n > max_n:
-        raise RowError(
+        raise SamplingParamsError(
             f"sampling_params: n {sampling.n} is more than cluster.max_n {max_n}; lower n or raise "
             "cluster.max_n"
         )

@@ -25,6 +25,7 @@ from .commit import (
     refuse_full,
     remove_files,
     remove_folder,
+    remove_for_good,
     storage_errors,
     temporary_path,
 )
@@ -177,16 +178,14 @@ class RunDirectory:
         return [record for record in records if record is not None]
 
     def holds_part(self, record: PartRecord) -> bool:
-        """Tell whether a part's file is the one that was recorded, its rows' statistics beside it.
+        """Tell whether a part's file is the one that was recorded.
 
         Raises:
             JobStoppedError: the storage failed.
         """
         path = self.part_path(record.index)
         with storage_errors(self.path):
-            if not path.exists() or not self.row_stats_path(record.index).exists():
-                return False
-            if path.stat().st_size != record.size:
+            if not path.exists() or path.stat().st_size != record.size:
                 return False
             with path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest() == record.sha256
@@ -244,7 +243,7 @@ class RunDirectory:
             return None
 
     def record_part(self, record: PartRecord) -> None:
-        """Commit the record of a part; from here on the part is trusted.
+        """Commit the record of a part that is in its place.
 
         Raises:
             JobStoppedError: the storage failed.
@@ -260,6 +259,16 @@ class RunDirectory:
         with storage_errors(self.path):
             remove_files(files)
 
+    def reopen(self) -> None:
+        """Take the mark of a finished run away; what a running one needs has to be there.
+
+        Raises:
+            JobStoppedError: the storage failed.
+        """
+        with storage_errors(self.path):
+            remove_for_good(self.path / SUCCESS)
+        self.is_complete = False
+
     def finish(self, manifest: Manifest) -> None:
         """Mark the run as finished and remove what only a running one needs.
 
@@ -267,6 +276,7 @@ class RunDirectory:
             JobStoppedError: the storage failed.
         """
         commit_json(self.path / MANIFEST, manifest.to_json())
+        self.manifest = manifest
         with committed_file(self.path / SUCCESS):
             pass
         self.clean()

@@ -4,6 +4,7 @@ from datetime import datetime
 from functools import reduce
 
 from worker.engine.checksum import TokenChecksum
+from worker.errors import ErrorKind
 
 from .actor import WorkerSpec
 from .committed import NOTHING, Committed, recover
@@ -15,7 +16,7 @@ from .input_files import display, would_read
 from .job import Job
 from .journal import next_driver
 from .location import location, without_secrets
-from .manifest import Manifest, PartRecord
+from .manifest import Manifest, PartRecord, total_errors
 from .model_check import CheckedModel, check_model
 from .output_columns import output_schema
 from .parts import PartWriter
@@ -23,6 +24,8 @@ from .peak_memory import peak_rss_bytes
 from .plan import CuttingRule, cut_shards
 from .progress import Phase, Progress, ProgressCallback
 from .reader import read_requests
+from .reopen import reopen
+from .retry import Retry
 from .run_directory import RunDirectory
 from .same_run import NUMERICS, refuse_other_run
 from .session import embedded_cpus, ray_session, refuse_paths_in_package
@@ -32,7 +35,13 @@ from .summary import FinishedWithErrors, JobSummary
 from .worker_pool import Placement, WorkerPool, place_workers
 
 
-def run_job(job: Job, progress: ProgressCallback, *, process_ends: bool = False) -> JobSummary:
+def run_job(
+    job: Job,
+    progress: ProgressCallback,
+    *,
+    retried: frozenset[ErrorKind] = frozenset(),
+    process_ends: bool = False,
+) -> JobSummary:
     """Run a job from its input to ``_SUCCESS``.
 
     Everything that can be wrong with the configuration, the input, the output folder and the
@@ -41,6 +50,8 @@ def run_job(job: Job, progress: ProgressCallback, *, process_ends: bool = False)
     Args:
         job: what to do.
         progress: told about the job's state several times a second, in this thread.
+        retried: the kinds of errors whose rows are done again, once all rows are done; a retry of
+            these kinds that is under way is gone on with.
         process_ends: as of ``ray_session``.
 
     Raises:
@@ -67,13 +78,18 @@ def run_job(job: Job, progress: ProgressCallback, *, process_ends: bool = False)
                 _refuse_other_run(job, dataset, run.manifest, model)
                 if run.is_complete:
                     run.clean()
-                    return _checked(job, _earlier_summary(run, run.manifest))
+                    if not _retry(run, retried, progress):
+                        return _checked(job, _earlier_summary(run, run.manifest))
             progress(Progress(phase=Phase.STARTING, num_rows=dataset.num_rows))
             cpus = embedded_cpus(job.cluster.workers, job.engine.threads)
             stop.defer()  # Ray logs what is raised while it starts, and goes on with half a session
             with ray_session(cpus, process_ends=process_ends):
                 stop.check()
-                return _run(job, dataset, run, model, stop, progress)
+                under_way = Retry.read(run).kinds
+                summary = _run(job, dataset, run, model, stop, progress)
+                if under_way != retried and _retry(run, retried, progress):
+                    summary = _run(job, dataset, run, model, stop, progress)
+                return _checked(job, summary)
 
 
 def _refuse_other_run(
@@ -97,6 +113,17 @@ def _refuse_output_in_input(job: Job) -> None:
             f"{without_secrets(job.input)}: its files would be read as input "
             "by the next run; choose an output folder elsewhere"
         )
+
+
+def _retry(run: RunDirectory, kinds: frozenset[ErrorKind], progress: ProgressCallback) -> bool:
+    """Begin a retry in a finished run, if one is asked for and there is anything to do again."""
+    if not kinds:
+        return False
+    num_rows = reopen(run, kinds)
+    of_kinds = f"rows in error ({', '.join(sorted(kinds))})"
+    note = f"trying {num_rows:,} {of_kinds} again" if num_rows else f"no {of_kinds} to try again"
+    progress(Progress(phase=Phase.CHECKING, note=note))
+    return num_rows > 0
 
 
 def _run(
@@ -148,7 +175,7 @@ def _run(
     finally:
         pool.stop()
     _finish(run, driver)
-    return _checked(job, _summary(run, driver))
+    return _summary(run, driver)
 
 
 def _plan(
@@ -172,7 +199,8 @@ def _finish(run: RunDirectory, driver: Driver) -> None:
     assert run.manifest is not None, "the run has begun"
     driver.write_statistics()
     write_row_stats(run)
-    run.finish(run.manifest.with_parts(driver.part_records))
+    drivers = next_driver(run.shards) - 1
+    run.finish(run.manifest.finished(driver.part_records, drivers))
 
 
 def _summary(run: RunDirectory, driver: Driver) -> JobSummary:
@@ -181,9 +209,9 @@ def _summary(run: RunDirectory, driver: Driver) -> JobSummary:
         output=str(run.path),
         num_rows=totals.num_rows,
         rows_before=driver.rows_before,
-        num_errors=totals.num_errors,
+        errors=dict(totals.errors),
         num_parts=len(driver.part_records),
-        generated_tokens=totals.generated_tokens,
+        generated_tokens=sum(part.num_generated_tokens for part in driver.part_records),
         elapsed_s=driver.elapsed_s,
         ttft_p50_s=driver.ttft.percentile(0.50),
         ttft_p90_s=driver.ttft.percentile(0.90),
@@ -202,7 +230,7 @@ def _earlier_summary(run: RunDirectory, manifest: Manifest) -> JobSummary:
         output=str(run.path),
         num_rows=num_rows,
         rows_before=num_rows,
-        num_errors=sum(part.num_errors for part in parts),
+        errors=total_errors(parts),
         num_parts=len(parts),
         generated_tokens=sum(part.num_generated_tokens for part in parts),
         elapsed_s=0.0,

@@ -55,6 +55,8 @@ def check_rows(table: pa.Table, rows: range) -> None:
 
 def _record(completion: Completion, optional: frozenset[OptionalColumn]) -> dict[str, Any]:
     failed = completion.error is not None
+    # A retry takes failed rows out of checksums as rows without tokens.
+    assert not (failed and completion.token_ids), "a failed row has tokens"
     prompt, stop = completion.prompt_token_ids, completion.stop_reason
     record: dict[str, Any] = {
         "generated_text": completion.text,
@@ -69,6 +71,7 @@ def _record(completion: Completion, optional: frozenset[OptionalColumn]) -> dict
         "num_cached_tokens": completion.num_cached_tokens,
         "ttft_s": completion.ttft_s,
         "latency_s": completion.latency_s,
+        "error_kind": None if completion.error_kind is None else str(completion.error_kind),
     }
     if OptionalColumn.PROMPT_TOKENS in optional:
         record["prompt_tokens"] = list(prompt)

@@ -1,5 +1,6 @@
 """What a finished job has to say."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .errors import RowErrorsError
@@ -56,7 +57,7 @@ class JobSummary:
         output: the run directory.
         num_rows: rows written.
         rows_before: those of them that earlier drivers of the run had committed.
-        num_errors: those of them with an error.
+        errors: those of them with an error, by kind.
         num_parts: output files.
         generated_tokens: generated tokens of all rows.
         elapsed_s: seconds from the first dispatch to the last part, of this driver.
@@ -70,7 +71,7 @@ class JobSummary:
     output: str
     num_rows: int
     rows_before: int
-    num_errors: int
+    errors: Mapping[str, int]
     num_parts: int
     generated_tokens: int
     elapsed_s: float
@@ -80,6 +81,11 @@ class JobSummary:
     peak_rss_bytes: int
     checksum: str
     workers: tuple[WorkerSummary, ...]
+
+    @property
+    def num_errors(self) -> int:
+        """Rows with an error."""
+        return sum(self.errors.values())
 
 
 class FinishedWithErrors(RowErrorsError):  # noqa: N818 - the job did finish

@@ -11,7 +11,10 @@ from typer.core import TyperCommand
 from . import options as opt
 from .failure import one_line_failures
 from .interruption import INTERRUPTION
+from .optional_values import with_one_value
 from .process import run_process
+
+RETRY_ERRORS = "--retry-errors"
 
 
 class Verb(TyperCommand):
@@ -60,7 +63,15 @@ def options(
     """Take the options that belong to no verb."""
 
 
-@app.command(cls=Verb)
+class RunVerb(Verb):
+    """``run``, whose option ``--retry-errors`` may have values or none."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as Typer's
+        """Parse the command line."""
+        return super().parse_args(ctx, with_one_value(RETRY_ERRORS, args))
+
+
+@app.command(cls=RunVerb)
 def run(
     config: Annotated[Path, typer.Argument(help="A YAML file; docs/options.md lists its keys.")],
     model: Annotated[str | None, typer.Option(help="Overrides the key model.")] = None,
@@ -69,6 +80,15 @@ def run(
     workers: Annotated[int | None, typer.Option(help="Overrides the key cluster.workers.")] = None,
     threads: opt.Threads = None,
     seed: Annotated[int | None, typer.Option(help="Overrides the key engine.job_seed.")] = None,
+    retry_errors: Annotated[
+        str | None,
+        typer.Option(
+            RETRY_ERRORS,
+            metavar="[KIND ...]",
+            help="Do rows in error again, of all kinds or of those named here (input, "
+            "sampling_params, template, too_long, numbers, worker).",
+        ),
+    ] = None,
     settings: opt.Settings = None,
 ) -> None:
     """Run a job: every row of a Parquet dataset through the model, once."""
@@ -86,7 +106,7 @@ def run(
     from .run import run_job  # imports Ray: only now that the configuration is sound
 
     INTERRUPTION.check()
-    run_job(job)
+    run_job(job, None if retry_errors is None else retry_errors.split())
 
 
 @app.command(cls=Verb, context_settings={"allow_interspersed_args": False})

@@ -1,11 +1,12 @@
 """What a run shows: live progress while it works, and a summary when it is done."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from typing import TextIO
 
+from cluster.error_counts import in_words
 from cluster.progress import Phase, Progress, ProgressCallback
 from cluster.summary import JobSummary, WorkerSummary
 
@@ -83,6 +84,7 @@ def summary_lines(summary: JobSummary) -> list[str]:
         f"{_seconds(summary.ttft_p90_s)} p90, {_seconds(summary.ttft_p99_s)} p99",
         f"peak memory          {_mib(_peak_memory(summary))} in all processes together, "
         f"driver {_mib(summary.peak_rss_bytes)}",
+        *_errors(summary.errors),
         f"checksum             {summary.checksum} over row ids and generated tokens",
         f"output               {summary.output} ({summary.num_parts} parts)",
         *(f"read it with         {line}" for line in reading_examples(summary.output)),
@@ -90,6 +92,11 @@ def summary_lines(summary: JobSummary) -> list[str]:
         f"done: {summary.num_rows:,} rows{_before(summary)} in {summary.elapsed_s:.1f} s, "
         f"{summary.num_errors:,} row errors",
     ]
+
+
+def _errors(errors: Mapping[str, int]) -> list[str]:
+    """How many rows failed in which way; nothing if none did."""
+    return [f"row errors           {in_words(errors)}"] if errors else []
 
 
 def _before(summary: JobSummary) -> str:

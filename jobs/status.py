@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+from cluster.error_counts import in_words
 from cluster.status import RunState, RunStatus, read_status
 
 _GO_ON = "the same tokenmill run command goes on"
@@ -29,6 +30,8 @@ def status_lines(status: RunStatus) -> Iterator[str]:
         f"rows     {status.rows_done:,} of {status.num_rows:,} done ({share:.1%}), "
         f"{status.rows_failed:,} of them failed, {status.rows_left:,} left"
     )
+    if status.errors:
+        yield f"errors   {in_words(status.errors)}"
     yield f"parts    {status.num_parts:,} finished"
     if status.driver is not None:
         driver = status.driver

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from worker.engine.completion import Completion, FinishReason
+from worker.engine.completion import Completion, FinishReason, TokenLogprobs
 from worker.engine.request import Request
 
 ANSWERS = {"?": "yes", "!": "No"} | dict(zip("0123456789", "PQRSTUVWXZ", strict=True))
@@ -98,7 +98,15 @@ def completion_of(request: Request, text: str, *others: str) -> Completion:
         finish_reason=FinishReason.STOP,
         prompt_token_ids=tuple((request.prompt or "").encode()),
         token_ids=tuple(text.encode()),
+        logprobs=None
+        if request.sampling.logprobs is None
+        else tuple(map(logprobs_of, text.encode())),
         ttft_s=0.25,
         latency_s=0.5,
         others=tuple(completion_of(request, other) for other in others),
     )
+
+
+def logprobs_of(token_id: int) -> TokenLogprobs:
+    """Log-probabilities that follow from the token, with one that is more likely."""
+    return TokenLogprobs(token_id, -token_id / 7, ((token_id + 1, -token_id / 9),))

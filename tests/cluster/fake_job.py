@@ -12,7 +12,17 @@ from cluster.worker_pool import Placement
 from tests.cluster.fake_pool import FakePool
 
 
-def run_fake_job(source, output, pool=None, *, workers=2, progress=None, sha256="0" * 64, **fields):
+def run_fake_job(
+    source,
+    output,
+    pool=None,
+    *,
+    workers=2,
+    progress=None,
+    retried=frozenset(),
+    sha256="0" * 64,
+    **fields,
+):
     """Run a job over a Parquet dataset; fields of ``Job`` and ``ClusterConfig`` go by their names.
 
     Returns the summary.
@@ -33,4 +43,4 @@ def run_fake_job(source, output, pool=None, *, workers=2, progress=None, sha256=
         "place_workers": lambda *_: Placement(workers or pool.nodes, 1),
     }
     with mock.patch.multiple(module, **replaced):
-        return module.run_job(job, progress or (lambda _: None))
+        return module.run_job(job, progress or (lambda _: None), retried=retried)

@@ -10,7 +10,6 @@ from cluster.software import own_software
 from cluster.worker_pool import Event, EventKind
 from tests.cluster.fake_engine import FakeSnapshot, answer
 from worker.engine.completion import Completion
-from worker.engine.sampling_params import SamplingParams
 
 IDENTITY = {"node": "here", "pid": 1, **own_software()}
 
@@ -45,9 +44,9 @@ class FakePool:
         self.driver, self.steps, self.nodes = 1, 0, 1
         self.random = random.Random(0)
 
-    def begin(self, _spec, _num_cpus, _model, driver=1):
+    def begin(self, spec, _num_cpus, _model, driver=1):
         """Stand for the pool that the job would make."""
-        self.driver = driver
+        self.driver, self.spec = driver, spec
         return self
 
     def start_worker(self):
@@ -88,7 +87,7 @@ class FakePool:
             self.end_worker(assignment.worker)
             self.events.append(Event(assignment.worker, EventKind.LOST, "poisoned"))
         if assignment.worker in self.living and assignment.worker not in self.hung:
-            payload = encoded(assignment)
+            payload = encoded(assignment, self.spec)
             event = Event(
                 assignment.worker, EventKind.SHARD_DONE, payload, assignment.shard.first_row
             )
@@ -135,17 +134,17 @@ class FakePool:
         self.living.clear()
 
 
-def encoded(assignment):
+def encoded(assignment, spec):
     """What a worker sends back for a shard."""
     shard = assignment.shard
-    rows = requests_of(shard.payload, shard.first_row, SamplingParams())
+    rows = requests_of(shard.payload, shard.first_row, spec.sampling, spec.max_n)
     completions = [row if isinstance(row, Completion) else answer(row) for row in rows]
     table = shard_table(
         completions,
         shard.rows,
         worker_id=assignment.worker,
         attempt=assignment.attempt,
-        optional=frozenset(),
+        optional=spec.optional,
     )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -8,6 +8,7 @@ from cluster.memory_guard import Memory, MemoryGuard
 from cluster.rows import failed
 from tests.cluster.fake_engine import FakeEngine, answer
 from worker.engine.request import Request
+from worker.errors import RowError
 
 GIB = 1 << 30
 PLENTY = Memory(available=8 * GIB, rss=GIB, mapped=0, limit=16 * GIB)
@@ -47,7 +48,7 @@ def test_shards_in_flight_together_get_their_own_rows(loop):
 
 def test_rows_that_failed_before_the_engine_are_answered_too(loop):
     """A shard of failed rows alone ends without the engine."""
-    rows = [failed(3, "prompt is null"), failed(4, "prompt is null")]
+    rows = [failed(row_id, RowError("prompt is null")) for row_id in (3, 4)]
     assert rows == by_row(loop.submit(rows, 2))
 
 

@@ -24,6 +24,7 @@ from tests.cluster.fake_job import run_fake_job
 from tests.cluster.fake_pool import FakePool
 from tests.cluster.s3_server import be_quick, use_credentials
 from tests.cluster.test_resume import CUT, parts, stop_after
+from worker.errors import ErrorKind
 
 FINISHED = ["_SUCCESS", "_manifest.json", "_stats"]
 
@@ -115,6 +116,20 @@ def test_a_killed_driver_loses_nothing(source, whole, bucket):
             assert seen == {name: whole[1][name] for name in seen}
         finished(bucket, key, whole, run_fake_job(source, bucket.uri(key), **CUT))
     assert kills >= 3
+
+
+def test_rows_in_error_are_done_again(source, whole, bucket):
+    """Stopped in between, too: the local run's bytes, and nothing besides."""
+    cut, worker = CUT | {"max_worker_restarts": 99}, frozenset({ErrorKind.WORKER})
+    run_fake_job(source, bucket.uri("out"), FakePool(poison={3, 40, 59}), **cut)
+    with pytest.raises(JobStoppedError):
+        run_fake_job(source, bucket.uri("out"), retried=worker, progress=stop_after(58), **cut)
+    status = read_status(bucket.uri("out"))
+    assert (RunState.STOPPED, 3) == (status.state, status.num_parts)
+    pool = FakePool()
+    summary = run_fake_job(source, bucket.uri("out"), pool, retried=worker, **cut)
+    finished(bucket, "out", whole, summary)
+    assert {row for sent in pool.sent for row in sent.shard.rows} < {3, 40, 59}
 
 
 def test_a_second_driver_is_refused_while_the_first_lives(bucket):

@@ -1,11 +1,8 @@
 """A run that was interrupted and goes on: no row is lost, doubled or computed again."""
 
 import errno
-import gc
 import json
 import os
-import signal
-import sys
 
 import duckdb
 import pyarrow as pa
@@ -13,18 +10,17 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from cluster import commit
 from cluster.commit import HashingFile
 from cluster.errors import JobConfigError, JobStoppedError, RowErrorsError
 from cluster.run_directory import RunDirectory
 from tests.cluster.fake_job import run_fake_job
 from tests.cluster.fake_pool import FakePool
+from tests.cluster.killed_driver import MOST_OPERATIONS, killed_at
 from worker.engine.config import EngineConfig
 from worker.engine.sampling_params import SamplingParams
 
 ROWS_60 = [f"row {i:02d}" for i in range(60)]
 CUT = {"part_rows": 25, "shard_rows": 4}
-MOST_OPERATIONS = 1000
 
 
 def ids(folder):
@@ -282,46 +278,6 @@ def test_a_full_disk_stops_and_the_same_command_goes_on(source, whole, tmp_path,
     assert parts(whole[1]) == parts(output)
     assert reasons
     assert all("no space left" in reason for reason in reasons)
-
-
-def killed_at(operation, source, output, **cut):
-    """Run the job in a child that kills itself before its n-th change of a file in the output.
-
-    Returns whether it was killed.
-    """
-    pid = os.fork()
-    if pid == 0:
-        gc.disable()  # it would touch, and so copy, all memory of the parent
-        left = [operation]
-
-        def count(*_):
-            left[0] -= 1
-            if left[0] < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        def hook(event, arguments):
-            writes = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-            names = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
-            if (writes or event in names) and str(output) in str(arguments[0]):
-                count()
-
-        def half_a_write(self, data, write=HashingFile.write):
-            half = memoryview(data).cast("B")
-            write(self, half[: len(half) // 2])
-            self._file.flush()
-            if self.size == len(half) // 2:  # once a file
-                count()
-            write(self, half[len(half) // 2 :])
-            return len(half)
-
-        HashingFile.write, commit.sync = half_a_write, count
-        sys.addaudithook(hook)
-        try:
-            run_fake_job(source, output, **cut)
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    return os.WIFSIGNALED(status)
 
 
 def test_a_driver_killed_at_any_file_operation_loses_nothing(source, tmp_path, monkeypatch):

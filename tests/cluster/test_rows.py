@@ -11,6 +11,7 @@ from cluster.rows import requests_of
 from worker.engine.completion import Completion
 from worker.engine.request import Request
 from worker.engine.sampling_params import SamplingParams
+from worker.errors import ErrorKind
 
 DEFAULTS = SamplingParams(max_tokens=16)
 
@@ -56,6 +57,17 @@ def errors(rows):
 def test_a_bad_prompt_fails_its_row_alone(data, case, expected):
     """Null and invalid UTF-8 are errors of their rows; every other row is a request."""
     assert expected == errors(rows_of_case(data, case))
+
+
+def test_an_error_has_a_kind():
+    """By what is wrong: the row's own columns, or the sampling parameters beside them."""
+    rows = rows_of(
+        prompt=text("a", None, "b", "c"),
+        sampling_params=text(None, None, '{"top_p": 2}', '{"n": 2}'),
+    )
+    kinds = [getattr(row, "error_kind", None) for row in rows]
+    expected = [None, ErrorKind.INPUT, ErrorKind.SAMPLING_PARAMS, ErrorKind.SAMPLING_PARAMS]
+    assert expected == kinds
 
 
 def test_an_empty_prompt_is_a_prompt(data):

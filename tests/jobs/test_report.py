@@ -54,7 +54,7 @@ def job_summary(output: str, *workers: WorkerSummary, **changes) -> JobSummary:
         "output": output,
         "num_rows": 1000,
         "rows_before": 0,
-        "num_errors": 3,
+        "errors": {"input": 2, "worker": 1},
         "num_parts": 1,
         "generated_tokens": 1200,
         "elapsed_s": 100.0,
@@ -120,6 +120,13 @@ def test_summary_ends_with_the_number_of_row_errors():
     assert "done: 1,000 rows in 100.0 s, 3 row errors" == lines[-1]
 
 
+def test_summary_counts_errors_by_kind():
+    """In a line of its own, which is not there without errors."""
+    some, none = (summary_lines(job_summary("x", **c)) for c in ({}, {"errors": {}}))
+    assert "row errors           2 input, 1 worker" in some
+    assert not [line for line in none if line.startswith("row errors")]
+
+
 def test_summary_has_a_line_a_worker_and_one_for_all():
     """Prompt tokens of all are those computed, not those of prompts that were refused."""
     workers = worker("worker-0"), worker("worker-1", lost=True, dequant_hit_rate=None)
@@ -142,7 +149,7 @@ def test_summary_tells_what_was_not_computed_and_what_was_given_up():
 def test_summary_of_no_rows_divides_by_nothing():
     """An empty dataset is a job like any other."""
     nothing = {"ttft_p50_s": None, "ttft_p90_s": None, "ttft_p99_s": None}
-    empty = job_summary("out", num_rows=0, num_errors=0, elapsed_s=0.0, **nothing)
+    empty = job_summary("out", num_rows=0, errors={}, elapsed_s=0.0, **nothing)
     lines = summary_lines(empty)
     assert "done: 0 rows in 0.0 s, 0 row errors" == lines[-1]
     assert "prefix cache         0 of 0 prompt tokens found, 0 equal rows copied" in lines

@@ -112,6 +112,50 @@ def test_a_foreign_output_folder_is_left_alone(invoke, write_config, cases, tmp_
     assert ["notes.txt"] == [path.name for path in (tmp_path / "out").iterdir()]
 
 
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        ([], None),
+        (["--retry-errors"], []),
+        (["--retry-errors", "worker"], ["worker"]),
+        (["--retry-errors", "worker", "too_long", "--threads", "1"], ["worker", "too_long"]),
+        (["--retry-errors=worker"], ["worker"]),
+        (["--threads", "1", "--retry-errors", "--workers", "1"], []),
+    ],
+)
+def test_retry_errors_takes_any_number_of_kinds(
+    invoke, write_config, cases, monkeypatch, options, kinds
+):
+    """None of them means all; other options keep their values."""
+    asked = []
+    monkeypatch.setattr("jobs.run.run_job", lambda _, kinds: asked.append(kinds))
+    result = invoke("run", write_config(cases / "small.parquet"), *options)
+    assert (0, [kinds]) == (result.exit_code, asked), result.stderr
+
+
+def test_an_unknown_kind_of_error_is_refused(invoke, write_config, cases, tmp_path):
+    """The known ones are named; nothing is started."""
+    result = invoke("run", write_config(cases / "small.parquet"), "--retry-errors", "workers")
+    assert 2 == result.exit_code
+    assert "'workers' is no kind of row error; there are input, sampling_" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.ray
+def test_rows_in_error_are_done_again(tokenmill, write_config, cases):
+    """Those of the kind that is named; without any that is said, and the exit code is 0."""
+    config = write_config(cases / "401-null-prompts" / "rows.parquet")
+    first = tokenmill("run", config, "--workers", 1)
+    none = tokenmill("run", config, "--workers", 1, "--retry-errors", "worker", "numbers")
+    again = tokenmill("run", config, "--workers", 1, "--retry-errors")
+    assert [0] * 3 == [done.returncode for done in (first, none, again)], again.stderr
+    assert "no rows in error (numbers, worker) to try again" in none.stderr
+    assert "trying 2 rows in error" in again.stderr
+    assert "6 rows (4 of them before)" in again.stdout.splitlines()[-1]
+    said = [line for done in (first, none, again) for line in done.stdout.splitlines()]
+    assert 1 == len({line for line in said if line.startswith("checksum")})
+
+
 @pytest.mark.ray
 def test_a_job_end_to_end(tokenmill, write_config, cases, tmp_path):
     """Sixty rows over two workers: each row once, in order, and a summary that can be read."""

@@ -1,7 +1,7 @@
 """Admission: from a request to a sequence, or to the reason why the row has no answer."""
 
 from kvpool import BlockTables, KVPool
-from worker.errors import RowError
+from worker.errors import TooLongError
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import Tokenizer
 
@@ -78,16 +78,16 @@ class Admission:
         """Refuse a sequence that could never run.
 
         Raises:
-            RowError: more tokens than fit the context or the KV pool.
+            TooLongError: more tokens than fit the context or the KV pool.
         """
         prompt = sequence.prompt_token_ids
         if len(prompt) >= self._max_model_len:
-            raise RowError(
+            raise TooLongError(
                 f"prompt too long: {len(prompt)} tokens leave no room for a completion in a "
                 f"context of {self._max_model_len}; shorten the prompt or raise max_model_len"
             )
         if len(prompt) > self._pool.max_sequence_tokens:
-            raise RowError(pool_too_small(len(prompt), self._pool))
+            raise pool_too_small(len(prompt), self._pool)
 
 
 def rotates_as_long(max_tokens: int, long_from: int | None) -> bool:
@@ -105,9 +105,9 @@ def new_tables(pool: KVPool, *, is_long: bool) -> BlockTables:
     return pool.new_tables(_LONG_ROOT if is_long else b"")
 
 
-def pool_too_small(num_tokens: int, pool: KVPool) -> str:
+def pool_too_small(num_tokens: int, pool: KVPool) -> TooLongError:
     """Why a row with that many tokens cannot go on, the same in every run."""
-    return (
+    return TooLongError(
         f"needs {num_tokens} or more tokens of KV cache, the pool has {pool.max_sequence_tokens}; "
         "raise kv_pool_tokens or kv_pool_bytes"
     )

@@ -30,5 +30,9 @@ class TokenChecksum:
         """Count in all rows of another checksum."""
         self.value = (self.value + other.value) % _MODULUS
 
+    def take_out(self, other: "TokenChecksum") -> None:
+        """Count out all rows of another checksum, which were counted in before."""
+        self.value = (self.value - other.value) % _MODULUS
+
     def __str__(self) -> str:
         return f"{self.value:016x}"

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from worker.errors import ErrorKind
+
 from .request import RowId
 
 
@@ -44,6 +46,7 @@ class Completion:
         num_cached_tokens: prompt tokens taken from the prefix cache.
         logprobs: one entry a generated token when asked for.
         error: what was wrong with the row, the same in every run.
+        error_kind: which kind of error that is; None without one.
         ttft_s: seconds from arrival in the engine to the first token; None without a token.
         latency_s: seconds from arrival in the engine to the end.
         others: the row's further completions, when ``n`` above 1 was asked for, in order.
@@ -58,6 +61,7 @@ class Completion:
     num_cached_tokens: int = 0
     logprobs: tuple[TokenLogprobs, ...] | None = None
     error: str | None = None
+    error_kind: ErrorKind | None = None
     ttft_s: float | None = None
     latency_s: float = 0.0
     others: tuple["Completion", ...] = ()

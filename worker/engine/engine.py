@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Self
 
 from kvpool import PoolCapacity
-from worker.errors import EngineConfigError, RowError
+from worker.errors import EngineConfigError, NumbersError, RowError
 from worker.models.model import Model
 
 from .admission import Admission, pool_too_small
@@ -24,7 +24,9 @@ from .scheduler import LOOK_AHEAD, ScheduledChunk, Scheduler
 from .sequence import Ending, Sequence
 from .stats import EngineStats
 
-NON_FINITE = "non-finite logits: the model computed NaN or infinity; check the model file"
+NON_FINITE = NumbersError(
+    "non-finite logits: the model computed NaN or infinity; check the model file"
+)
 
 
 class Engine:
@@ -260,7 +262,7 @@ class Engine:
         try:
             self._admission.check(sequence)
         except RowError as error:
-            self._give(sequence.failure(str(error), now))
+            self._give(sequence.failure(error, now))
             return
         self._enqueue(sequence, joins)
 
@@ -314,7 +316,13 @@ class Engine:
 
 
 def _refusal(row_id: RowId, error: RowError) -> Completion:
-    return Completion(row_id=row_id, text=None, finish_reason=FinishReason.ERROR, error=str(error))
+    return Completion(
+        row_id=row_id,
+        text=None,
+        finish_reason=FinishReason.ERROR,
+        error=str(error),
+        error_kind=error.kind,
+    )
 
 
 def _max_model_len(config: EngineConfig, model: Model) -> int:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from worker.errors import RowError
+from worker.errors import SamplingParamsError
 
 from .sampling_values import (
     Check,
@@ -46,7 +46,7 @@ class SamplingParams:
 
     Names and meanings follow vLLM's ``SamplingParams``; ``docs/options.md`` lists them for users.
     Values are checked and brought into their own type on construction; a value that cannot be
-    used is a RowError that names it and what is allowed.
+    used is a SamplingParamsError that names it and what is allowed.
 
     Attributes:
         n: completions of the row, 1 to 128; each has its own draws.
@@ -98,11 +98,12 @@ class SamplingParams:
         """The job's defaults, overridden by a row's own values; null means the default.
 
         Raises:
-            RowError: an unknown name, with the nearest one there is, or a value out of range.
+            SamplingParamsError: an unknown name, with the nearest one there is, or a value out
+                of range.
         """
         for name in mapping:
             if name not in _CHECKS:
-                raise RowError(_unknown(name))
+                raise SamplingParamsError(_unknown(name))
         given = {name: value for name, value in mapping.items() if value is not None}
         return replace(defaults, **given)
 
@@ -111,13 +112,13 @@ class SamplingParams:
         """From a cell of a ``sampling_params`` column: a struct, a JSON object or null.
 
         Raises:
-            RowError: no JSON object, or as ``from_mapping``.
+            SamplingParamsError: no JSON object, or as ``from_mapping``.
         """
         value = _json(cell) if isinstance(cell, str) else cell
         if value is None:
             return defaults
         if not isinstance(value, Mapping):
-            raise RowError(f"sampling_params: {shown(value)} is not a JSON object")
+            raise SamplingParamsError(f"sampling_params: {shown(value)} is not a JSON object")
         return cls.from_mapping(value, defaults)
 
     @property
@@ -145,4 +146,6 @@ def _json(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", None) or "nested too deeply or a number too long"
-        raise RowError(f"sampling_params: {shown(text)} is not valid JSON: {reason}") from None
+        raise SamplingParamsError(
+            f"sampling_params: {shown(text)} is not valid JSON: {reason}"
+        ) from None

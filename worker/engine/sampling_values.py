@@ -8,10 +8,10 @@ from numbers import Real
 from operator import index
 from typing import Any, SupportsIndex
 
-from worker.errors import RowError
+from worker.errors import SamplingParamsError
 
 Check = Callable[[str, Any], Any]
-"""(name, value) -> the value in its own type; RowError when it cannot be used."""
+"""(name, value) -> the value in its own type; SamplingParamsError when it cannot be used."""
 
 _SHOWN = 60
 
@@ -23,7 +23,7 @@ def number(low: float, high: float) -> Check:
         converted = _real(name, value, "a number")
         # Written so that NaN, for which every comparison is false, does not pass.
         if not (low <= converted <= high):
-            raise RowError(f"{name}: {shown(value)} is not in [{low:g}, {high:g}]")
+            raise SamplingParamsError(f"{name}: {shown(value)} is not in [{low:g}, {high:g}]")
         return converted
 
     return check
@@ -35,10 +35,10 @@ def whole_number(low: int, high: int) -> Check:
     def check(name: str, value: object) -> int:
         converted = _real(name, value, "a whole number")
         if not converted.is_integer():
-            raise RowError(f"{name}: {shown(value)} is not a whole number")
+            raise SamplingParamsError(f"{name}: {shown(value)} is not a whole number")
         exact = index(value) if isinstance(value, SupportsIndex) else int(converted)
         if not (low <= exact <= high):
-            raise RowError(f"{name}: {shown(value)} is not in [{low}, {high}]")
+            raise SamplingParamsError(f"{name}: {shown(value)} is not in [{low}, {high}]")
         return exact
 
     return check
@@ -52,7 +52,7 @@ def optional(check: Check) -> Check:
 def flag(name: str, value: object) -> bool:
     """True or False, nothing that only looks like it."""
     if not isinstance(value, bool):
-        raise RowError(f"{name}: {shown(value)} is not true or false")
+        raise SamplingParamsError(f"{name}: {shown(value)} is not true or false")
     return value
 
 
@@ -82,23 +82,25 @@ def shown(value: object) -> str:
 
 def _stop_string(name: str, item: object) -> str:
     if not isinstance(item, str):
-        raise RowError(f"{name}: {shown(item)} is not a string")
+        raise SamplingParamsError(f"{name}: {shown(item)} is not a string")
     if not item:
-        raise RowError(f"{name}: an empty string would end every text at once; leave it out")
+        raise SamplingParamsError(
+            f"{name}: an empty string would end every text at once; leave it out"
+        )
     return item
 
 
 def _items(name: str, value: object, what: str) -> list[object]:
     if not isinstance(value, list | tuple):
-        raise RowError(f"{name}: {shown(value)} is not a list of {what}")
+        raise SamplingParamsError(f"{name}: {shown(value)} is not a list of {what}")
     return list(value)
 
 
 def _real(name: str, value: object, what: str) -> float:
     """A number's value; bool is none, although Python counts it among the integers."""
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
-        raise RowError(f"{name}: {shown(value)} is not {what}")
+        raise SamplingParamsError(f"{name}: {shown(value)} is not {what}")
     try:
         return float(value)
     except OverflowError:
-        raise RowError(f"{name}: {shown(value)} is out of range") from None
+        raise SamplingParamsError(f"{name}: {shown(value)} is out of range") from None

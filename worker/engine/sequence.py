@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from kvpool import BlockTables
+from worker.errors import RowError
 from worker.tokenizer.detokenizer import Detokenizer
 
 from .completion import Completion, FinishReason, TokenLogprobs
@@ -174,14 +175,15 @@ class Sequence:
             latency_s=now_s - self.arrival_s,
         )
 
-    def failure(self, error: str, now_s: float) -> Completion:
+    def failure(self, error: RowError, now_s: float) -> Completion:
         """The answer when the row cannot be completed."""
         return Completion(
             row_id=self.row_id,
             text=None,
             finish_reason=FinishReason.ERROR,
             prompt_token_ids=self.prompt_token_ids,
-            error=error,
+            error=str(error),
+            error_kind=error.kind,
             latency_s=now_s - self.arrival_s,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Template
 from jinja2.exceptions import SecurityError
 
-from worker.errors import EngineConfigError, ModelError, RowError, WorkerError
+from worker.errors import EngineConfigError, ModelError, TemplateError, WorkerError
 from worker.gguf.wording import shown
 
 from .control_guard import ControlGuard
@@ -86,7 +86,8 @@ class ChatTemplate:
             tools: a list of mappings, in place of the variable ``tools`` among the kwargs.
 
         Raises:
-            RowError: not a conversation, or the template refuses it, fails or does too much.
+            RowError: not a conversation; TemplateError: the template refuses it, fails or does
+                too much.
         """
         plain = normalise_messages(messages)
         own = {} if tools is None else {"tools": normalise_tools(tools)}
@@ -103,13 +104,13 @@ class ChatTemplate:
                 variables, messages=conversation, add_generation_prompt=True
             )
         except (RaisedByTemplateError, TemplateLimitError) as error:
-            raise RowError(_reason("chat template", error)) from error
+            raise TemplateError(_reason("chat template", error)) from error
         except SecurityError as error:
-            raise RowError(_reason("chat template refused, unsafe access", error)) from error
+            raise TemplateError(_reason("chat template refused, unsafe access", error)) from error
         except Exception as error:
             # A stranger's program may raise anything; whatever it is, only this row fails.
             kind = type(error).__name__
-            raise RowError(_reason(f"chat template error: {kind}", error)) from error
+            raise TemplateError(_reason(f"chat template error: {kind}", error)) from error
 
 
 def _compiled(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.errors import RowError
+from worker.errors import TooLongError
 from worker.kernels.piece_merge import (
     LONGEST_TEXT,
     LONGEST_TOKEN,
@@ -54,10 +54,10 @@ class PieceEncoder:
             The tokens, and the first character that has none.
 
         Raises:
-            RowError: the text has a gibi of characters or more.
+            TooLongError: the text has a gibi of characters or more.
         """
         if len(text) >= LONGEST_TEXT:
-            raise RowError(f"prompt too long: {len(text)} characters; shorten the prompt")
+            raise TooLongError(f"prompt too long: {len(text)} characters; shorten the prompt")
         ids = np.empty(4 * len(text), np.int64)
         count = encode_pieces(
             code_points(text),

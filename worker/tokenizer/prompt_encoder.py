@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from worker.engine.request import Message, Request, Tool
-from worker.errors import RowError
+from worker.errors import RowError, TemplateError, TooLongError
 
 from .chat_template import ChatTemplate
 from .messages import check_text
@@ -123,7 +123,7 @@ class PromptEncoder:
     ) -> RenderedPrompt:
         template = self._template if tools is None else self._with_tools
         if template is None:
-            raise RowError(
+            raise TemplateError(
                 "messages need a chat template and the model has no tokenizer.chat_template; give "
                 "one in the job settings (chat_template) or use a prompt column"
             )
@@ -148,7 +148,7 @@ class PromptEncoder:
             return
         fewest = self._tokenizer.fewest_tokens(text)
         if fewest > max_tokens:
-            raise RowError(
+            raise TooLongError(
                 f"prompt too long: {len(text)} characters are at least {fewest} tokens, more than "
                 f"the context of {max_tokens}; shorten the prompt or raise max_model_len"
             )

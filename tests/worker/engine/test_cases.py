@@ -14,7 +14,7 @@ from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sampling_params import SamplingParams
-from worker.errors import RowError
+from worker.errors import ErrorKind, RowError
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 KEYS = {
@@ -146,7 +146,9 @@ def test_an_absurd_context_length_costs_no_memory(tmp_path):
 
 def test_context_edge_errors_name_both_lengths():
     """Prompts that leave no room: their length and the limit."""
-    errors = [answer.error for answer in run_case(601)[2:]]
+    answers = run_case(601)[2:]
+    errors = [answer.error for answer in answers]
+    assert {ErrorKind.TOO_LONG} == {answer.error_kind for answer in answers}
     assert errors == [
         f"prompt too long: {n} tokens leave no room for a completion in a context of 64; "
         "shorten the prompt or raise max_model_len"
@@ -167,6 +169,7 @@ def test_row_larger_than_the_pool_names_need_size_and_setting():
         "needs 100 or more tokens of KV cache, the pool has 64; "
         "raise kv_pool_tokens or kv_pool_bytes"
     )
+    assert [None, ErrorKind.TOO_LONG] == [answer.error_kind for answer in answers[:2]]
 
 
 def test_seeds_hold_in_any_batch_and_under_preemption():
@@ -203,6 +206,7 @@ def test_nan_logits_are_row_errors():
     """Case 623: no text at any temperature."""
     answers = run_case(623)
     assert [(a.text, a.error.split(":")[0]) for a in answers] == [(None, "non-finite logits")] * 4
+    assert [ErrorKind.NUMBERS] * 4 == [answer.error_kind for answer in answers]
 
 
 def test_ties_go_to_the_lowest_id_in_a_batch_of_32():

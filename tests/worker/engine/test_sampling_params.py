@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from worker.engine.sampling_params import SamplingParams
-from worker.errors import RowError
+from worker.errors import SamplingParamsError
 
 DEFAULTS = SamplingParams(temperature=0.5, max_tokens=16, stop=("x",))
 
@@ -69,7 +69,7 @@ def test_row_values_override_the_defaults():
 )
 def test_bad_value_is_a_row_error_that_names_it(cell, message):
     """Key, value and what is allowed stand in one short line."""
-    with pytest.raises(RowError, match=re.escape(message)) as caught:
+    with pytest.raises(SamplingParamsError, match=re.escape(message)) as caught:
         SamplingParams.from_cell(cell, DEFAULTS)
     assert len(str(caught.value)) < 300
     assert "\n" not in str(caught.value)
@@ -114,5 +114,5 @@ def test_minus_one_keeps_all_tokens():
 
 def test_construction_checks_too():
     """The class refuses a bad value without a mapping in between."""
-    with pytest.raises(RowError, match=r"temperature: NaN"):
+    with pytest.raises(SamplingParamsError, match=r"temperature: NaN"):
         SamplingParams(temperature=float("nan"))

@@ -4,6 +4,7 @@ import pytest
 
 from worker.engine.completion import FinishReason, TokenLogprobs
 from worker.engine.sequence import Ending
+from worker.errors import ErrorKind, TooLongError
 
 from .sequences import make_sequence
 
@@ -98,8 +99,9 @@ def test_failure_keeps_the_prompt_and_has_no_text():
     """An error has no text, not even what was generated before."""
     sequence = make_sequence((5, 6))
     sequence.append(97, None)
-    failure = sequence.failure("why", 2.0)
+    failure = sequence.failure(TooLongError("why"), 2.0)
     assert (failure.text, failure.token_ids, failure.error) == (None, (), "why")
+    assert ErrorKind.TOO_LONG == failure.error_kind
     assert (failure.finish_reason, failure.prompt_token_ids) == (FinishReason.ERROR, (5, 6))
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from worker.errors import EngineConfigError, ModelError, RowError
+from worker.errors import EngineConfigError, ModelError, RowError, TemplateError
 from worker.tokenizer.chat_template import ChatTemplate
 
 NOW = datetime(2026, 1, 15, 12)
@@ -130,7 +130,7 @@ def test_a_template_that_does_not_compile(source):
 )
 def test_errors_are_the_rows(source, words):
     """Whatever a template raises becomes the row's error, in one short line."""
-    with pytest.raises(RowError, match=words):
+    with pytest.raises(TemplateError, match=words):
         render(source)
 
 

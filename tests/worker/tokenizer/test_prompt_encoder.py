@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from worker.engine.request import Request, RowId
-from worker.errors import EngineConfigError, ModelError, RowError
+from worker.errors import EngineConfigError, ModelError, RowError, TemplateError, TooLongError
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import SpecialText, Tokenizer
 
@@ -80,7 +80,9 @@ def test_messages_without_a_template(small):
     """The error names the key and both ways out."""
     encoder = PromptEncoder.for_model(small, now=NOW)
     assert not encoder.has_template
-    with pytest.raises(RowError, match=r"tokenizer\.chat_template.*chat_template.*prompt column"):
+    with pytest.raises(
+        TemplateError, match=r"tokenizer\.chat_template.*chat_template.*prompt column"
+    ):
         encoder.encode(request(messages=[{"role": "user", "content": "a"}]))
 
 
@@ -100,7 +102,9 @@ def test_a_text_of_megabytes_is_refused_unencoded(encoder, monkeypatch):
     long = "a" * ((1 << 20) + 1)
     assert len(long) - 1 == len(encoder.encode(request(prompt=long[1:]), max_tokens=256))
     monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("encoded"))
-    with pytest.raises(RowError, match=r"1048577 characters are at least .* the context of 256"):
+    with pytest.raises(
+        TooLongError, match=r"1048577 characters are at least .* the context of 256"
+    ):
         encoder.encode(request(prompt=long), max_tokens=256)
 
 
