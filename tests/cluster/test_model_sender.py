@@ -1,6 +1,7 @@
 """Models through Ray, between nodes that share neither disk nor cache folder."""
 
 import hashlib
+import os
 import zipfile
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 import ray
 import ray.cluster_utils
+import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.config import ClusterConfig
@@ -103,6 +105,42 @@ def test_a_file_of_many_chunks_reaches_another_node(nodes, tmp_path):
     ray.kill(sender.reader)
     assert others / "received" / sha256 / "m.gguf" == path
     assert content == received
+
+
+class Dying:
+    """A sender whose receiver ends at once after some chunks."""
+
+    def __init__(self, sender, count):
+        self.sender, self.count = sender, count
+        self.files = sender.files
+
+    def chunks(self, index, start, end):
+        """Some of them."""
+        for number, chunk in enumerate(self.sender.chunks(index, start, end)):
+            if number == self.count:
+                os._exit(1)
+            yield chunk
+
+
+@pytest.mark.ray
+def test_a_worker_that_dies_while_it_receives_leaves_its_part_to_the_next(nodes, tmp_path):
+    """Nothing that has come is asked for again: the second one gets the rest alone."""
+    other, others = nodes
+    content = bytes(range(256)) * 4096
+    model = tmp_path / "d.gguf"
+    model.write_bytes(content)
+    sha256 = model_sha256(model)
+    sender = start_model_sender(model)
+    small = replace(sender, chunk_bytes=100_000)
+    there = NodeAffinitySchedulingStrategy(other, soft=False)
+    there_once = receive.options(scheduling_strategy=there, max_retries=0)
+    with pytest.raises(ray.exceptions.RayError):
+        ray.get(there_once.remote(sha256, Dying(small, 3)))
+    partial = others / "received" / f".partial-{sha256}" / "d.gguf"
+    assert content[:300_000] == partial.read_bytes()
+    # The rest is eight chunks, all of it eleven.
+    assert content == ray.get(there_once.remote(sha256, Dying(small, 8)))[1]
+    ray.kill(sender.reader)
 
 
 @pytest.mark.ray
