@@ -340,7 +340,7 @@ def test_a_damaged_model_exits_4(invoke, cases, case, verb):
     assert [True] == [str(path) in line for line in lines_of(result)]
 
 
-@pytest.mark.parametrize("source", ["nowhere.gguf", "hf:x", "pypi:x", "https://a/b.gguf"])
+@pytest.mark.parametrize("source", ["nowhere.gguf", "hf:x", "pypi:x", "ftp://a/b.gguf"])
 def test_a_model_source_that_is_none_exits_4(invoke, source):
     """The forms of a source are in the message."""
     result = invoke("inspect", source)
