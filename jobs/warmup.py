@@ -1,6 +1,7 @@
 """``tokenmill warmup``: compile kernels and keep what a model needs before the first job.
 
 Nothing lists what is to be compiled: an engine runs a few rows, so that whatever it needs is there.
+What only weights of many megabytes take is run by itself.
 """
 
 import json
@@ -13,6 +14,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, get_args, get_origin
 
+import numpy as np
+
 from cluster.errors import JobConfigError
 from worker.cache_folder import CACHE_VARIABLE, cache_folder
 from worker.checked_file import write_checked
@@ -21,6 +24,8 @@ from worker.engine.engine import Engine
 from worker.engine.request import Request, RowId
 from worker.engine.sampling_params import SamplingParams
 from worker.errors import ModelError
+from worker.gguf import SUPPORTED_TYPES, dequantize
+from worker.gguf.quant_types import row_bytes
 from worker.kernels.code_cache import CODE_CACHE, kernel_cache_folder
 from worker.model_source import fetch_model
 
@@ -41,6 +46,7 @@ _SAMPLING: tuple[Mapping[str, Any], ...] = (
     {"logprobs": 3},
 )
 _SETTINGS = {"kv_pool_tokens": 1024}
+_COLUMNS = 256  # a quant block of every type
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,14 @@ def _warm_up_all(config: EngineConfig) -> None:
         for path in write_warmup_models(folder):
             for update in _ways_to_compute():
                 _run(path, config.model_copy(update=update))
+    _stream_all_types()
+
+
+def _stream_all_types() -> None:
+    """Dequantise some values of each type past the caches, as only larger models do."""
+    for qtype in SUPPORTED_TYPES:
+        raw = np.zeros((1, row_bytes(_COLUMNS, qtype)), np.uint8)
+        dequantize(raw, qtype, np.empty((1, _COLUMNS), np.float32), stream=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ WALL_CLOCKS = {"time", "time_ns", "now", "utcnow", "today", "gmtime", "localtime
 
 FOR_PEOPLE_AND_TEMPLATES = {
     "cluster/journal.py": "when a driver last wrote, to be read by people",
+    "cluster/lease.py": "against the same machine's monotonic one, which may stand still in sleep",
     "cluster/lock.py": "since when a driver holds the folder, to be read by people",
     "cluster/run_job.py": "the date that chat templates see, kept in the manifest",
     "worker/engine/prompting.py": "the same, without a job",

@@ -46,6 +46,19 @@ for count in (1, 2, 3, len(params)):
 print(CODE_CACHE.compiled, CODE_CACHE.loaded)
 """
 
+# Weights of every type as those of a large model are dequantised; prints the same.
+STREAM = """
+import numpy as np
+from worker.gguf import SUPPORTED_TYPES, dequantize
+from worker.gguf.quant_types import row_bytes
+from worker.kernels.code_cache import CODE_CACHE
+
+for qtype in SUPPORTED_TYPES:
+    raw = np.zeros((8, row_bytes(512, qtype)), np.uint8)
+    dequantize(raw, qtype, np.empty((8, 512), np.float32), stream=True)
+print(CODE_CACHE.compiled, CODE_CACHE.loaded)
+"""
+
 # Kernels that only measurements call; models call the same code from tasks.
 NO_MODELS = {"kv_write._kv_write"}
 
@@ -84,6 +97,12 @@ def test_every_kernel_is_compiled(warm):
 def test_a_job_after_it_compiles_nothing(warm, chain_llama):
     """Whatever the parameters of its rows and the size of its batches."""
     compiled, found = _output([sys.executable, "-c", RUN, chain_llama], warm[0]).split()
+    assert ("0", True) == (compiled, int(found) > 0)
+
+
+def test_large_weights_after_it_compile_nothing(warm):
+    """Those that are written past the caches, which takes kernels of their own."""
+    compiled, found = _output([sys.executable, "-c", STREAM], warm[0]).split()
     assert ("0", True) == (compiled, int(found) > 0)
 
 

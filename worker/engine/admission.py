@@ -2,6 +2,7 @@
 
 from kvpool import BlockTables, KVPool
 from worker.errors import TooLongError
+from worker.models.rope_config import rotates_as_long
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import Tokenizer
 
@@ -88,16 +89,6 @@ class Admission:
             )
         if len(prompt) > self._pool.max_sequence_tokens:
             raise pool_too_small(len(prompt), self._pool)
-
-
-def rotates_as_long(max_tokens: int, long_from: int | None) -> bool:
-    """Whether a model takes a sequence as a long one: by what it may grow to, of itself alone.
-
-    Args:
-        max_tokens: most tokens of the sequence; the last one is not fed to the model.
-        long_from: position that short sequences do not reach, see `ModelConfig`.
-    """
-    return long_from is not None and max_tokens - 1 > long_from
 
 
 def new_tables(pool: KVPool, *, is_long: bool) -> BlockTables:

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from kvpool import BlockTables
 from worker.models.batch import Batch
+from worker.models.rope_config import rotates_as_long
 
-from .admission import new_tables, rotates_as_long
+from .admission import new_tables
 from .config import EngineConfig
 from .kv_setup import build_kv
 from .loading import LoadedModel

@@ -92,6 +92,16 @@ def read_rope(file: ModelFile, keys: KeyReader, head_dim: int, layout: RopeLayou
     return _scaled(keys, RopeConfig(base, dimensions, layout), kind)
 
 
+def rotates_as_long(max_tokens: int, long_from: int | None) -> bool:
+    """Whether a model takes a sequence as a long one: by what it may grow to, of itself alone.
+
+    Args:
+        max_tokens: most tokens of the sequence; the last one is not fed to the model.
+        long_from: position that short sequences do not reach, see `ModelConfig`.
+    """
+    return long_from is not None and max_tokens - 1 > long_from
+
+
 def _scaled(keys: KeyReader, rope: RopeConfig, kind: str | None) -> RopeConfig:
     """Add the scaling; a factor without a kind is linear."""
     factor, magnitude = 1.0, keys.factor("rope.scaling.attn_factor") or 1.0

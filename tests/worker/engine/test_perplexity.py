@@ -117,7 +117,7 @@ class _LargeVocabulary:
 
     layer_groups = GROUPS
     state_shape = None
-    config = SimpleNamespace(context_length=1000, vocab_size=262_144)
+    config = SimpleNamespace(context_length=1000, long_from=None, vocab_size=262_144)
 
     def __init__(self):
         self.rows = []

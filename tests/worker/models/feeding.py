@@ -4,10 +4,10 @@ import numpy as np
 
 from kvpool import KVCache, StateCache
 from worker.compute_config import ComputeConfig
-from worker.engine.admission import rotates_as_long
 from worker.gguf import GGUFFile
 from worker.models.batch import Batch
 from worker.models.registry import load_model
+from worker.models.rope_config import rotates_as_long
 from worker.stages import Stages
 
 BLOCK_SIZE = 16

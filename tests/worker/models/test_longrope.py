@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.worker.models.feeding import Feeder, logits_of, open_model
-from worker.engine.admission import rotates_as_long
 from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sampling_params import SamplingParams
+from worker.models.rope_config import rotates_as_long
 
 ORIGINAL = 64
 
