@@ -12,6 +12,8 @@ from worker.gguf.wording import shown
 from .config import Config, head_dim
 from .readings import Computed
 
+_BASE = 10000.0
+_BY_DIVISORS = ("llama3", "longrope")
 _YARN = {
     "scaling.yarn_attn_factor": "attention_factor",
     "scaling.yarn_ext_factor": "extrapolation_factor",
@@ -42,18 +44,40 @@ def rope_parameters(config: Config, kind: str = "full_attention") -> Config:
     )
 
 
-def rope_keys(config: Config, default_base: float = 10000.0) -> Mapping[str, object]:
-    """Base, rotated width and scaling: the keys below ``rope.``.
+def rope_keys(config: Config, default_base: float = _BASE) -> Mapping[str, object]:
+    """Base, rotated width and scaling: the keys below ``rope.`` of a model without divisors.
 
     Raises:
         UnsupportedModelError: the scaling is of a kind that is not computed.
         CheckpointError: a field cannot be used.
     """
+    kind = rope_kind(rope_parameters(config))
+    if kind in _BY_DIVISORS:
+        raise UnsupportedModelError(
+            f"{config.path}: the rotary positions are scaled by {kind}, which is not computed in "
+            "models of this class; supported: default, linear, yarn"
+        )
+    return _scaled_keys(config, default_base)
+
+
+def divisible_rope_keys(config: Config) -> Mapping[str, object]:
+    """The same of a model whose frequencies `rope_tensors` may divide."""
+    return {**_scaled_keys(config, _BASE), **_long_keys(config)}
+
+
+def original_context(config: Config) -> int:
+    """Positions of the training before the context was extended."""
     parameters = rope_parameters(config)
-    width = int(head_dim(config) * parameters.number("partial_rotary_factor", 1.0))
+    whole = config.integer("max_position_embeddings")
+    own = config.integer("original_max_position_embeddings", whole)
+    return parameters.integer("original_max_position_embeddings", own)
+
+
+def _scaled_keys(config: Config, default_base: float) -> Mapping[str, object]:
+    parameters = rope_parameters(config)
     keys: dict[str, object] = {
         "rope.freq_base": parameters.number("rope_theta", default_base),
-        "rope.dimension_count": width,
+        "rope.dimension_count": _width(config),
     }
     kind = rope_kind(parameters)
     if kind == "linear":
@@ -62,6 +86,26 @@ def rope_keys(config: Config, default_base: float = 10000.0) -> Mapping[str, obj
     elif kind == "yarn":
         keys |= _yarn_keys(config, parameters)
     return keys
+
+
+def _width(config: Config) -> int:
+    """Leading values of a head that are rotated."""
+    return int(head_dim(config) * rope_parameters(config).number("partial_rotary_factor", 1.0))
+
+
+def _long_keys(config: Config) -> Mapping[str, object]:
+    """Where longrope's long divisors begin, and what it multiplies attention by."""
+    parameters = rope_parameters(config)
+    if rope_kind(parameters) != "longrope":
+        return {}
+    original = original_context(config)
+    longer = config.integer("max_position_embeddings") / original
+    scale = parameters.number("factor", longer)
+    own = math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0
+    return {
+        "rope.scaling.original_context_length": original,
+        "rope.scaling.attn_factor": parameters.number("attention_factor", own),
+    }
 
 
 def rope_kind(parameters: Config) -> str:
@@ -74,7 +118,7 @@ def rope_kind(parameters: Config) -> str:
     kind = {"su": "longrope"}.get(kind, kind)
     if kind not in ("default", "linear", "yarn", "llama3", "longrope"):
         raise UnsupportedModelError(
-            f"{parameters.path}: the rotary positions are scaled by {shown(kind)!r}; supported: "
+            f"{parameters.path}: the rotary positions are scaled by '{shown(kind)}'; supported: "
             "default, linear, yarn, llama3, longrope"
         )
     return kind
@@ -112,10 +156,10 @@ def rope_tensors(config: Config) -> Mapping[str, Computed]:
     if kind == "llama3":
         return {"rope_freqs.weight": Computed(_llama3_divisors(config, parameters))}
     if kind == "longrope":
-        width = rope_keys(config)["rope.dimension_count"]
-        assert isinstance(width, int)
         return {
-            f"rope_factors_{name}.weight": Computed(_factors(parameters, f"{name}_factor", width))
+            f"rope_factors_{name}.weight": Computed(
+                _factors(parameters, f"{name}_factor", _width(config))
+            )
             for name in ("long", "short")
         }
     return {}
@@ -124,7 +168,7 @@ def rope_tensors(config: Config) -> Mapping[str, Computed]:
 def _llama3_divisors(config: Config, parameters: Config) -> NDArray[np.float32]:
     """Long wavelengths are stretched, short ones kept, those between blended (Llama 3.1)."""
     dimensions = head_dim(config)
-    base = np.float32(parameters.number("rope_theta", 10000.0))
+    base = np.float32(parameters.number("rope_theta", _BASE))
     exponents = np.arange(0, dimensions, 2, dtype=np.float32) / np.float32(dimensions)
     wavelengths = np.float32(2 * math.pi) * base**exponents
     factor = parameters.number("factor", 8.0)

@@ -167,6 +167,42 @@ def test_what_is_not_computed_is_named(tmp_path, fields, words):
     assert [] == [word for word in words if word not in message]
 
 
+LONG = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 64,
+    "short_factor": [1.0] * 4, "long_factor": [2.0] * 4,
+}  # fmt: skip
+DIVIDED = {"granite", "linear", "llama", "llama3", "mistral", "mixtral", "phi3", "phi3long"}
+DIVIDED |= {"smollm3", "yarn"}
+
+
+@pytest.mark.parametrize("kind", ["llama3", "longrope"])
+@pytest.mark.parametrize("name", sorted(set(NAMES) - DIVIDED - {"gpt2"}))
+def test_divisors_that_a_family_has_no_place_for_are_refused(tmp_path, name, kind):
+    """It would run with positions that are not scaled."""
+    folder = checkpoints.copy(name, tmp_path, rope_parameters=LONG | {"rope_type": kind})
+    assert "scaled" in _refused(folder, UnsupportedModelError)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "granite", "smollm3"])
+def test_longrope_says_where_it_begins_and_how_sharp_it_is(tmp_path, name):
+    """256 positions are four times the 64 of the training: sqrt(1 + log 4 / log 64)."""
+    rope = model_config(
+        HuggingFaceFolder.open(checkpoints.copy(name, tmp_path, rope_parameters=LONG, head_dim=8))
+    ).rope
+    assert (64, pytest.approx((4 / 3) ** 0.5)) == (rope.original_length, rope.magnitude)
+
+
+@pytest.mark.parametrize("name", ["mistral", "mixtral", "starcoder2", "phi3"])
+def test_a_window_of_all_layers_is_computed(tmp_path, name):
+    """The context stays whole. `LlamaForCausalLM` never has one."""
+    config = model_config(
+        HuggingFaceFolder.open(checkpoints.copy(name, tmp_path, sliding_window=5))
+    )
+    assert ((5,) * 3, 256) == (config.windows, config.context_length)
+    llama = checkpoints.copy("llama", tmp_path, sliding_window=5)
+    assert (None,) * 3 == model_config(HuggingFaceFolder.open(llama)).windows
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -178,7 +214,7 @@ def test_what_is_not_computed_is_named(tmp_path, fields, words):
         ({"num_key_value_heads": 3}, ["16 rows", "3 heads"]),
         ({"rope_parameters": [1]}, ["field rope_parameters is [1]", "an object"]),
         ({"intermediate_size": {"a": 1}}, ["llama.feed_forward_length"]),
-        ({"max_position_embeddings": [1, None]}, ["field max_position_embeddings is [1, None]"]),
+        ({"max_position_embeddings": [1, None]}, ["[1, None]", "llama.context_length"]),
     ],
 )
 def test_fields_that_cannot_be_are_named(tmp_path, fields, words):

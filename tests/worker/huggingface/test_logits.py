@@ -6,14 +6,13 @@ import pytest
 from tests.worker.models.feeding import logits_of
 from worker.compute_config import ComputeConfig
 from worker.huggingface import HuggingFaceFolder
-from worker.models.registry import SUPPORTED_ARCHITECTURES, load_model
+from worker.models.registry import load_model
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
 from .checkpoints import FOLDERS, NAMES
 
 TOLERANCE = 1e-4
-NOT_YET = ("phi3long",)
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +28,6 @@ def test_logits_equal_the_reference(name, mode, team, tmp_path, monkeypatch):
     """Floats are packed as they are, so that int8 is as close as f32."""
     monkeypatch.setattr("worker.packed_folder.cache_folder", lambda: tmp_path / "cache")
     folder = HuggingFaceFolder.open(FOLDERS / name)
-    if folder.metadata["general.architecture"] not in SUPPORTED_ARCHITECTURES or name in NOT_YET:
-        pytest.skip("this architecture is not run yet")
     expected = np.load(FOLDERS / name / "expected.npz")
     model = load_model(folder, ComputeConfig(mode=mode), team=team, stages=Stages())
     logits = logits_of(model, expected["ids"].tolist(), chunk=7)

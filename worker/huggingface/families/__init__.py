@@ -4,7 +4,7 @@ from .gemma import GEMMA2, GEMMA3
 from .gpt2 import GPT2
 from .gpt_oss import GPT_OSS
 from .granite import GRANITE
-from .llama import LLAMA
+from .llama import LLAMA, MISTRAL
 from .mixture import MIXTRAL, QWEN3_MOE
 from .olmo import OLMO2
 from .phi import PHI3
@@ -15,7 +15,7 @@ from .stablelm import STABLELM
 from .starcoder import STARCODER2
 
 FAMILIES = (
-    *(GEMMA2, GEMMA3, GPT2, GRANITE, LLAMA, MIXTRAL, OLMO2, PHI3, QWEN2, QWEN3, QWEN3_MOE),
-    *(GPT_OSS, QWEN35, SMOLLM3, STABLELM, STARCODER2),
+    *(GEMMA2, GEMMA3, GPT2, GRANITE, LLAMA, MISTRAL, MIXTRAL, OLMO2, PHI3, QWEN2, QWEN3),
+    *(QWEN3_MOE, GPT_OSS, QWEN35, SMOLLM3, STABLELM, STARCODER2),
 )
 """All families."""

@@ -22,6 +22,9 @@ KEYS: Mapping[str, Setting] = {
 }
 """Sizes of a decoder with RMS norms."""
 
+WINDOW_KEY: Mapping[str, Setting] = {"attention.sliding_window": field("sliding_window", None)}
+"""The window of every layer, if the checkpoint has one."""
+
 LAYER_NORM_KEYS: Mapping[str, Setting] = {
     key: setting for key, setting in KEYS.items() if key != "attention.layer_norm_rms_epsilon"
 }
@@ -37,6 +40,18 @@ ENDS: Mapping[str, Targets] = {
 
 LAYER_NORM_ENDS: Mapping[str, Targets] = {**ENDS, "model.norm.bias": "output_norm.bias"}
 """The same with LayerNorm."""
+
+
+def whole_context(config: Config) -> int:
+    """Positions for which a window over the last tokens makes no difference.
+
+    The models that use this attend to everything; a checkpoint with a window is run up to that
+    window, where both are the same.
+    """
+    context = config.integer("max_position_embeddings")
+    if config.get("use_sliding_window") is False or config.get("sliding_window") is None:
+        return context
+    return min(context, config.integer("sliding_window"))
 
 
 def layer(tensors: Mapping[str, Targets]) -> Mapping[str, Targets]:

@@ -2,7 +2,7 @@
 
 from worker.huggingface.config import field
 from worker.huggingface.family import Family
-from worker.huggingface.rope import rope_keys, rope_tensors
+from worker.huggingface.rope import divisible_rope_keys, rope_tensors
 
 from .decoder import ENDS, GATED_MLP, KEYS, PRE_NORMS, layer
 from .llama import PAIRED_ATTENTION
@@ -17,7 +17,7 @@ GRANITE = Family(
         "residual_scale": field("residual_multiplier", 1.0),
         "logit_scale": field("logits_scaling", 1.0),
     },
-    key_groups=(rope_keys,),
+    key_groups=(divisible_rope_keys,),
     tensors={**ENDS, **layer({**PRE_NORMS, **PAIRED_ATTENTION, **GATED_MLP})},
     extra=rope_tensors,
     fixed={"hidden_act": ("silu",)},

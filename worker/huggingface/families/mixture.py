@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from worker.errors import UnsupportedModelError
 from worker.huggingface.config import Config, Setting, field
 from worker.huggingface.family import Family
-from worker.huggingface.rope import rope_keys
+from worker.huggingface.rope import divisible_rope_keys, rope_keys, rope_tensors
 
-from .decoder import ATTENTION, ENDS, HEAD_NORMS, KEYS, PRE_NORMS, layer
-from .llama import PAIRED_ATTENTION, whole_context
+from .decoder import ATTENTION, ENDS, HEAD_NORMS, KEYS, PRE_NORMS, WINDOW_KEY, layer, whole_context
+from .llama import PAIRED_ATTENTION
 
 
 def num_experts(config: Config) -> int:
@@ -52,8 +52,9 @@ def _check_qwen3(config: Config) -> Mapping[str, object]:
 MIXTRAL = Family(
     architecture="llama",
     classes=("MixtralForCausalLM",),
-    keys={**KEYS, **EXPERT_KEYS, "context_length": whole_context},
-    key_groups=(rope_keys,),
+    keys={**KEYS, **EXPERT_KEYS, **WINDOW_KEY},
+    key_groups=(divisible_rope_keys,),
+    extra=rope_tensors,
     tensors={
         **ENDS,
         **layer(

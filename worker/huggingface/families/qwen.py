@@ -3,8 +3,7 @@
 from worker.huggingface.family import Family
 from worker.huggingface.rope import rope_keys
 
-from .decoder import ATTENTION, ENDS, GATED_MLP, HEAD_NORMS, KEYS, PRE_NORMS, layer
-from .llama import whole_context
+from .decoder import ATTENTION, ENDS, GATED_MLP, HEAD_NORMS, KEYS, PRE_NORMS, layer, whole_context
 
 QWEN2 = Family(
     architecture="qwen2",

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from worker.errors import UnsupportedModelError
 from worker.huggingface.config import Config
 from worker.huggingface.family import Family
-from worker.huggingface.rope import rope_keys, rope_tensors
+from worker.huggingface.rope import divisible_rope_keys, rope_tensors
 
-from .decoder import ENDS, GATED_MLP, KEYS, PRE_NORMS, layer
-from .llama import PAIRED_ATTENTION, whole_context
+from .decoder import ENDS, GATED_MLP, KEYS, PRE_NORMS, layer, whole_context
+from .llama import PAIRED_ATTENTION
 
 _PLAIN_EVERY = 4
 
@@ -35,7 +35,7 @@ SMOLLM3 = Family(
     architecture="smollm3",
     classes=("SmolLM3ForCausalLM",),
     keys={**KEYS, "context_length": whole_context},
-    key_groups=(rope_keys, _check_plain_layers),
+    key_groups=(divisible_rope_keys, _check_plain_layers),
     tensors={**ENDS, **layer({**PRE_NORMS, **PAIRED_ATTENTION, **GATED_MLP})},
     extra=rope_tensors,
     fixed={"hidden_act": ("silu",)},

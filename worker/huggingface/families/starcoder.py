@@ -4,15 +4,22 @@ from worker.huggingface.config import field
 from worker.huggingface.family import Family
 from worker.huggingface.rope import rope_keys
 
-from .decoder import ATTENTION, LAYER_NORM_ENDS, LAYER_NORM_KEYS, PRE_NORMS, layer, with_biases
-from .llama import whole_context
+from .decoder import (
+    ATTENTION,
+    LAYER_NORM_ENDS,
+    LAYER_NORM_KEYS,
+    PRE_NORMS,
+    WINDOW_KEY,
+    layer,
+    with_biases,
+)
 
 STARCODER2 = Family(
     architecture="starcoder2",
     classes=("Starcoder2ForCausalLM",),
     keys={
         **LAYER_NORM_KEYS,
-        "context_length": whole_context,
+        **WINDOW_KEY,
         "attention.layer_norm_epsilon": field("norm_epsilon"),
     },
     key_groups=(rope_keys,),
