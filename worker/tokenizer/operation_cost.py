@@ -17,6 +17,13 @@ _SLOW_FILTERS = frozenset(
 )
 _SLOWNESS = 5
 _DIVIDED_DIGITS = 100_000  # pairs of digits that cost a unit
+# Some methods and filters compare each character of a text with each of another, or of the same
+# word: so many pairs cost a unit.
+_COMPARED_PAIRS = 1_000
+_QUADRATIC_METHODS = frozenset(
+    {"lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip"}
+)
+_PAIRS_OF_A_WORD = {"urlize": 50, "wordwrap": 1_000}
 _FORMAT_METHODS = frozenset({"format", "format_map"})
 _DIGITS = re.compile(r"\d+")
 
@@ -57,8 +64,11 @@ def filter_cost(budget: TemplateBudget, name: str, value: object, options: Seque
         return cost + _replaced(value, options[0], options[1])
     if name in {"indent", "join", "tojson"}:
         return cost * (1 + _widths(options) + _letters(options))
-    if name in {"urlize", "wordwrap"}:
-        return cost * (_SLOWNESS + _letters(options)) + _widths(options)
+    if name in _PAIRS_OF_A_WORD:
+        pairs = _pairs_of_words(value) // _PAIRS_OF_A_WORD[name]
+        return cost * (_SLOWNESS + _letters(options)) + _widths(options) + pairs
+    if name == "trim":
+        return cost + _compared(value, options)
     if name == "round":
         return cost + _widths(options) ** 2  # it computes 10 ** precision
     if name == "sum":
@@ -98,6 +108,8 @@ def _text_method_cost(
         return len(text) * (1 + flat_size(args[0]))
     if name == "replace" and len(args) > 1:
         return len(text) + _replaced(text, args[0], args[1])
+    if name in _QUADRATIC_METHODS:
+        return len(text) + _compared(text, args)
     return len(text) + _widths(args)
 
 
@@ -125,6 +137,18 @@ def _replaced(text: object, old: object, new: object) -> int:
     if isinstance(text, str) and isinstance(old, str) and isinstance(new, str):
         return text.count(old) * len(new)
     return 0
+
+
+def _compared(text: object, others: Sequence[object]) -> int:
+    """Charge for comparing a text with others, each character with each."""
+    return flat_size(text) * sum(map(flat_size, others)) // _COMPARED_PAIRS
+
+
+def _pairs_of_words(text: object) -> int:
+    """Bound the pairs of characters that stand in one word."""
+    if not isinstance(text, str):
+        return 0
+    return len(text) * max(map(len, text.split()), default=0)
 
 
 def _letters(options: Sequence[object]) -> int:
