@@ -13,6 +13,7 @@ from worker.engine.prompting import tokenizer_of
 from worker.errors import ModelError
 from worker.gguf.file import check_types
 from worker.gguf.summary import ModelSummary, TypeUsage, summarize
+from worker.gguf.wording import shown
 from worker.model_source import fetch_model
 from worker.models.dequant_costs import DequantCosts, dequant_costs
 from worker.models.registry import model_config
@@ -110,7 +111,7 @@ def _named_values(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "file", str(summary.path)
     yield "size", f"{summary.n_bytes:,} bytes"
     yield "format", summary.container
-    yield "architecture", summary.architecture
+    yield "architecture", shown(summary.architecture)
     yield "name", _value_text(summary.name)
     yield "parameters", f"{summary.n_parameters:,}"
     for name, usage in summary.types.items():
@@ -126,7 +127,7 @@ def _named_values(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "vocabulary", _value_text(summary.vocab_size or inspection.vocab_size)
     for name, value in inspection.special_tokens.items():
         yield name.replace("_", " "), _value_text(value)
-    yield "chat templates", ", ".join(inspection.chat_templates) or "none"
+    yield "chat templates", _value_text(inspection.chat_templates) or "none"
     yield "can run", "no" if inspection.problems else "yes"
     for problem in inspection.problems:
         yield "because", problem
@@ -154,7 +155,7 @@ def _tokenizer_text(inspection: Inspection) -> str:
     summary = inspection.summary
     if summary.tokenizer is None:
         return "none" if inspection.vocab_size is None else "tokenizer.json"
-    return f"{summary.tokenizer} ({summary.pre_tokenizer or 'no pre-tokenizer'})"
+    return shown(f"{summary.tokenizer} ({summary.pre_tokenizer or 'no pre-tokenizer'})")
 
 
 def _costs_text(mode: str, costs: DequantCosts) -> str:
@@ -191,4 +192,4 @@ def _value_text(value: object) -> str:
     if isinstance(value, list | tuple):
         runs = [(_value_text(item), len(list(run))) for item, run in groupby(value)]
         return ", ".join(text if count == 1 else f"{count} x {text}" for text, count in runs)
-    return str(value)
+    return shown(value)

@@ -268,6 +268,19 @@ def test_inspect_shows_a_model_that_runs(invoke, chain_llama):
     assert (256, "llama") == (answer["sizes"]["context_length"], answer["architecture"])
 
 
+def test_inspect_prints_no_control_characters(invoke, chain_llama, tmp_path):
+    """A name of a file cannot move the cursor of a terminal, or begin a line of its own."""
+    content = chain_llama.read_bytes()
+    key = content.index(b"general.name")
+    length = int.from_bytes(content[key + 16 : key + 24], "little")
+    name = b"\x1b[2J\ncan run  no"[:length].ljust(length)
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content[: key + 24] + name + content[key + 24 + length :])
+    lines = invoke("inspect", path).stdout.splitlines()
+    assert [line for line in lines if line.isprintable()] == lines
+    assert [line for line in lines if line.startswith("name ")] != []
+
+
 def test_inspect_says_what_is_dequantised(invoke, data):
     """Tensors without an integer kernel, and the bytes their copies take."""
     path = data / "tiny" / "llama" / "llama-IQ4_NL.gguf"

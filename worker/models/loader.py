@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from worker.compute_config import ComputeConfig
 from worker.dequant_cache import WeightMatrix
-from worker.errors import GGUFError
+from worker.errors import GGUFError, UnsupportedModelError
 from worker.gguf import ModelFile
 from worker.kernels.attention_arguments import AttentionSinks
 from worker.stages import Stages
@@ -256,8 +256,18 @@ class Loader:
         return self.config.experts
 
     def rotary(self, rope: RopeConfig | None = None) -> RotaryEmbedding:
-        """A rotary embedding without divisors; by default that of layers with full attention."""
-        return RotaryEmbedding(rope or self._rope, self.config.context_length)
+        """A rotary embedding without divisors; by default that of layers with full attention.
+
+        Raises:
+            UnsupportedModelError: the file asks for divisors.
+        """
+        rope = rope or self._rope
+        if rope.original_length is not None:
+            raise UnsupportedModelError(
+                f"{self._gguf.path}: positions are scaled by longrope, which tokenmill does not "
+                f"compute in {self.config.architecture}; take a model without it"
+            )
+        return RotaryEmbedding(rope, self.config.context_length)
 
     def rotary_with_divisors(self) -> RotaryEmbedding:
         """The same whose frequencies the file may divide (Llama 3.1, LongRoPE)."""

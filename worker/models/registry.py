@@ -7,6 +7,7 @@ from types import MappingProxyType
 from worker.compute_config import ComputeConfig
 from worker.errors import GGUFError, UnsupportedModelError
 from worker.gguf import ModelFile
+from worker.gguf.wording import shown
 from worker.stages import Stages
 from worker.thread_team import ThreadTeam
 
@@ -107,7 +108,7 @@ def _architecture(gguf: ModelFile) -> Architecture:
     name = gguf.metadata.text("general.architecture")
     if name not in SUPPORTED_ARCHITECTURES:
         raise UnsupportedModelError(
-            f"{gguf.path}: general.architecture is {name!r}, which tokenmill cannot run; "
+            f"{gguf.path}: general.architecture is '{shown(name)}', which tokenmill cannot run; "
             f"supported: {', '.join(sorted(SUPPORTED_ARCHITECTURES))}"
         )
     return SUPPORTED_ARCHITECTURES[name]

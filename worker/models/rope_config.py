@@ -6,6 +6,7 @@ from typing import Literal
 
 from worker.errors import GGUFError, UnsupportedModelError
 from worker.gguf import ModelFile
+from worker.gguf.wording import shown
 
 from .key_reader import KeyReader
 
@@ -119,8 +120,8 @@ def _scaled(keys: KeyReader, rope: RopeConfig, kind: str | None) -> RopeConfig:
             original_length = _original_length(keys)
         case _:
             raise UnsupportedModelError(
-                f"{keys.path}: key {keys.key('rope.scaling.type')} is {kind!r}; supported: none, "
-                "linear, yarn, longrope, and factors in the tensor rope_freqs.weight"
+                f"{keys.path}: key {keys.key('rope.scaling.type')} is '{shown(kind)}'; supported: "
+                "none, linear, yarn, longrope, and factors in the tensor rope_freqs.weight"
             )
     return RopeConfig(
         rope.base, rope.dimensions, rope.layout, factor, yarn, magnitude, original_length

@@ -74,7 +74,7 @@ def tokenizer_model(metadata: Metadata) -> str:
     model = metadata.text(_names.MODEL)
     if model not in _BY_MERGES and model not in _OTHERS:
         raise UnsupportedModelError(
-            f"{metadata.path}: key {_names.MODEL} is {shown(model)!r}; supported: "
+            f"{metadata.path}: key {_names.MODEL} is '{shown(model)}'; supported: "
             f"{', '.join(sorted({*_BY_MERGES, *_OTHERS}))}; take a model with one of these"
         )
     return model
@@ -137,7 +137,7 @@ def _pre_tokenizer(metadata: Metadata, model: str, given: str | None) -> PreToke
     name = metadata.text(_names.PRE, "default") if model == "gpt2" else model
     if name not in PRE_TOKENIZERS:
         raise UnsupportedModelError(
-            f"{metadata.path}: key {_names.PRE} is {shown(name)!r}, a way to cut text into words "
+            f"{metadata.path}: key {_names.PRE} is '{shown(name)}', a way to cut text into words "
             "that tokenmill does not know; take a model with a known one, or name the one to use "
             f"by tokenizer_pre: {known}"
         )

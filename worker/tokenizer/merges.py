@@ -30,7 +30,7 @@ def _merges(metadata: Metadata, vocabulary: Vocabulary) -> Iterator[str]:
         pair = _split_merge(merge, vocabulary)
         if pair is None:
             raise GGUFError(
-                f"{metadata.path}: key {Keys.Tokenizer.MERGES}, entry {rank} is {shown(merge)!r}, "
+                f"{metadata.path}: key {Keys.Tokenizer.MERGES}, entry {rank} is '{shown(merge)}', "
                 "expected two tokens and a blank between them whose joined text is a token of "
                 f"{Keys.Tokenizer.LIST}; convert the model again"
             )

@@ -186,7 +186,7 @@ def _ids(path: Path, tokens: list[str]) -> dict[str, int]:
     if len(ids) < len(tokens):
         twice = next(token_id for token_id, text in enumerate(tokens) if ids[text] != token_id)
         raise GGUFError(
-            f"{path}: key {Keys.Tokenizer.LIST} has the token {shown(tokens[twice])!r} twice, as "
+            f"{path}: key {Keys.Tokenizer.LIST} has the token '{shown(tokens[twice])}' twice, as "
             f"ids {twice} and {ids[tokens[twice]]}; convert the model again"
         )
     return ids
@@ -198,7 +198,7 @@ def _bytes(path: Path, tokens: list[str], types: NDArray[np.int64]) -> dict[int,
         match = _BYTE_TOKEN.fullmatch(tokens[token_id])
         if match is None:
             raise GGUFError(
-                f"{path}: key {Keys.Tokenizer.LIST} has {shown(tokens[token_id])!r} as a byte "
+                f"{path}: key {Keys.Tokenizer.LIST} has '{shown(tokens[token_id])}' as a byte "
                 f"token (id {token_id}, type 6), expected the form <0x0A>; convert the model again"
             )
         byte_of[token_id] = int(match[1], 16)

@@ -151,6 +151,16 @@ def test_variants_that_are_not_computed_are_refused(tmp_path, keys, message):
         model_config(GGUFFile.open(path))
 
 
+@pytest.mark.parametrize("key", ["rope.scaling.type", "no.such.key"])
+def test_a_long_value_is_one_short_line(tmp_path, key):
+    """Whatever a stranger wrote."""
+    path = _file(tmp_path, {key: "long\n" * 100_000})
+    with pytest.raises(UnsupportedModelError) as raised:
+        model_config(GGUFFile.open(path))
+    assert len(str(raised.value)) < 500
+    assert "\n" not in str(raised.value)
+
+
 WRONG = [
     -1, 0, 1, 3, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63, -(2**63),
     -1.0, 0.0, 0.5, 1e30, 1e300, 1e-300, math.nan, math.inf, -math.inf,

@@ -108,6 +108,18 @@ def test_a_tensor_that_the_family_does_not_use_is_refused(name, tmp_path, team):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_longrope_without_its_divisors_is_refused(name, tmp_path, team):
+    """Its key alone; positions would be rotated as if there were no scaling."""
+    architecture, metadata, tensors = _contents(name)
+    metadata = {key: value for key, value in metadata.items() if ".rope.scaling." not in key}
+    metadata |= {f"{architecture}.rope.scaling.type": "longrope"}
+    rest = {key: values for key, values in tensors.items() if "rope_factors" not in key}
+    path = tiny_llama.write(tmp_path / "model.gguf", metadata, rest, architecture)
+    words = "rope_factors_long" if architecture in ROTATED_BY_DIVISORS else "longrope"
+    assert words in _refusal(path, team)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_key_that_the_family_does_not_read_is_refused(name, tmp_path, team):
     """With its value; keys that say "not used" are as good as none."""
     architecture, metadata, tensors = _contents(name)
