@@ -17,6 +17,7 @@ _ITEM_COST = 5
 _BASE = 5_000_000
 _PER_CHARACTER = 64
 _MOST_BITS = 60
+_DEEPEST = 500
 
 
 class QuietNamespace(Namespace):
@@ -61,20 +62,36 @@ class TemplateBudget:
 
         A value that occurs many times in a nested one counts as often as it would be printed;
         counting stops where the budget does.
+
+        Raises:
+            TemplateLimitError: they are nested too deep: hashing them would overflow the stack.
         """
-        total = 0
-        waiting = list(values)
-        while waiting and total <= self._left:
-            value = waiting.pop()
-            total += _ITEM_COST + flat_size(value)
+        total, depth = 0, 0
+        level = list(values)
+        while level and total <= self._left:
+            if depth > _DEEPEST:
+                raise TemplateLimitError(f"stopped at a value nested more than {_DEEPEST} deep")
+            depth += 1
+            level, cost = self._below(level, self._left - total)
+            total += cost
+        return total
+
+    def _below(self, level: list[Any], most: int) -> tuple[list[Any], int]:
+        """Give what the values of a level hold, and their cost; stop where it is too much."""
+        below: list[Any] = []
+        cost = 0
+        for value in level:
+            cost += _ITEM_COST + flat_size(value)
+            if cost > most:
+                break
             if isinstance(value, dict):
-                waiting += value.keys()
-                waiting += value.values()
+                below += value.keys()
+                below += value.values()
             elif isinstance(
                 value, list | tuple | set | frozenset | KeysView | ValuesView | ItemsView
             ):
-                waiting += value
-        return total
+                below += value
+        return below, cost
 
 
 def checked_number(value: Any) -> Any:  # noqa: ANN401 - values of a template

@@ -13,6 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from . import operation_cost
 from .generation_tag import GenerationTag
+from .lazy_chain import LazyChain
 from .template_budget import STEP_COST, QuietNamespace, TemplateBudget, checked_number, flat_size
 from .template_meter import TemplateMeter
 
@@ -59,6 +60,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         )
         self.budget = TemplateBudget()
         self.guard: str | None = None
+        self._lazy = LazyChain()
         del self.filters[_RANDOM_FILTER], self.globals[_RANDOM_GLOBAL]
         self.filters["tojson"] = self._to_json
         self.filters = {name: self._paid_filter(name, f) for name, f in self.filters.items()}
@@ -151,6 +153,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             self.budget.spend(STEP_COST + cost)
             result = checked_number(function(*args, **kwargs))
             self.budget.spend(flat_size(result))
+            self._lazy.grow(result, [value, *options])
             return result
 
         return paid

@@ -112,6 +112,32 @@ HOSTILE = {
 }
 
 
+DEEP = (
+    "{% set ns = namespace(x=(1,)) %}{% for i in range(10000) %}{% set ns.x = "
+    + "(" * 40
+    + "ns.x"
+    + ",)" * 40
+    + " %}{% endfor %}"
+)
+CRASHING = {
+    "a deep key": DEEP + "{{ {ns.x: 1} | length }}",
+    "a deep key looked up": DEEP + "{{ {}[ns.x] }}",
+    "a deep key looked for": DEEP + "{{ ns.x in {} }}",
+    "lazy filters in one another": "{% set ns = namespace(x=[1]) %}{% for i in range(60000) %}"
+    "{% set ns.x = ns.x | batch(1) %}{% endfor %}",
+    "lazy options in one another": "{% set ns = namespace(x=[1]) %}{% for i in range(60000) %}"
+    "{% set ns.x = [1] | batch(2, ns.x) %}{% endfor %}",
+}
+"""Templates that would overflow the stack of the process."""
+
+
+@pytest.mark.parametrize("name", CRASHING)
+def test_is_stopped_before_the_stack_is_full(name):
+    """A crash would take the rows of other users along."""
+    with pytest.raises(RowError, match="chat template: stopped"):
+        render(CRASHING[name])
+
+
 def peak_memory():
     """The most bytes this process ever held."""
     scale = 1 if sys.platform == "darwin" else 1024
