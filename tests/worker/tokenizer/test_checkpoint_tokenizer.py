@@ -6,7 +6,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from worker.errors import CheckpointError, UnsupportedModelError
+from worker.errors import CheckpointError, RowError, UnsupportedModelError
 from worker.tokenizer.checkpoint_tokenizer import checkpoint_tokenizer
 from worker.tokenizer.rendered_prompt import RenderedPrompt
 from worker.tokenizer.tokenizer import SpecialText
@@ -51,6 +51,19 @@ def sentencepiece(folder, scheme):
     library.add_special_tokens([added("<s>")])
     library.save(str(folder / "tokenizer.json"))
     return library
+
+
+def test_a_pattern_that_backtracks_without_end_is_an_error_of_the_row(tmp_path):
+    """The library panics then, with what is no Exception; other texts are encoded."""
+    library = byte_level(tmp_path)
+    endless = pre_tokenizers.Split(tokenizers.Regex("(a+)+$"), "isolated")
+    bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    library.pre_tokenizer = pre_tokenizers.Sequence([endless, bytes_of])
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = checkpoint_tokenizer(tmp_path)
+    with pytest.raises(RowError, match=r"cannot encode the text: Onig: .*retry-limit-in-match"):
+        tokenizer.encode("a" * 40 + "c")
+    assert [258, 256] == tokenizer.encode("he")
 
 
 TEXTS = ["hello", "he<think>he", "h\u00e9 \n\n 12", "<s>he</s>  he", "", "\U0001f600"]
