@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from worker.errors import EngineConfigError
 from worker.gguf import ModelFile
+from worker.models.config import EMBEDDING
 from worker.tokenizer.checkpoint_tokenizer import checkpoint_tokenizer
 from worker.tokenizer.prompt_encoder import PromptEncoder
 from worker.tokenizer.tokenizer import SpecialText, Tokenizer
@@ -43,4 +44,4 @@ def tokenizer_of(model: ModelFile, tokenizer_pre: str | None = None) -> Tokenize
             f"tokenizer_pre is {tokenizer_pre!r}, but {model.path} is a folder, whose "
             "tokenizer.json says how text is cut; leave it out"
         )
-    return checkpoint_tokenizer(model.path)
+    return checkpoint_tokenizer(model.path, model.tensor(EMBEDDING).rows)

@@ -34,8 +34,13 @@ _PROBE = "a"  # some text, to see what is put around it
 Fields = dict[str, Any]
 
 
-def checkpoint_tokenizer(folder: Path) -> Tokenizer:
+def checkpoint_tokenizer(folder: Path, rows: int | None = None) -> Tokenizer:
     """Build the tokenizer of a folder.
+
+    Args:
+        folder: with tokenizer.json.
+        rows: of the model's embedding. Control tokens behind the last one are left out: text
+            models of a family that also sees images have some. None for no bound.
 
     Raises:
         CheckpointError: a file is missing or not sound.
@@ -46,8 +51,10 @@ def checkpoint_tokenizer(folder: Path) -> Tokenizer:
     config = _read(folder / _CONFIG, _MAX_CONFIG_BYTES) if (folder / _CONFIG).is_file() else {}
     added = _added(path, fields)
     library = _library(path)
-    around = _around(library)
-    tokens, types = _tokens(path, library, added)
+    vocab = _vocab(path, library, added, rows)
+    added = [each for each in added if rows is None or each["id"] < rows]
+    tokens, types = _tokens(path, library, vocab, added)
+    around = _around(path, library, len(tokens))
     ids = {text: token_id for token_id, text in enumerate(tokens)}
     special = _special_ids(folder, fields, config, ids)
     vocabulary = Vocabulary(path, tokens, types, special)
@@ -84,8 +91,12 @@ def _read(path: Path, most: int) -> Fields:
 
 
 def _library(path: Path) -> tokenizers.Tokenizer:
+    """The library's tokenizer; texts are neither cut nor filled up, whatever the file asks for."""
     try:
-        return tokenizers.Tokenizer.from_file(str(path))
+        library = tokenizers.Tokenizer.from_file(str(path))
+        library.no_truncation()
+        library.no_padding()
+        return library
     except Exception as error:  # the library raises nothing more particular
         raise CheckpointError(
             f"{path}: cannot be used: {shown(str(error), 200)}; save the tokenizer again"
@@ -108,11 +119,27 @@ def _is_added(token: object) -> bool:
     )
 
 
+def _vocab(
+    path: Path, library: tokenizers.Tokenizer, added: Iterable[Fields], rows: int | None
+) -> dict[str, int]:
+    """Give the id of each token that the embedding has a row for."""
+    vocab = library.get_vocab(with_added_tokens=True)
+    if rows is None:
+        return vocab
+    control = {each["content"] for each in added if each.get("special")}
+    for text, token_id in vocab.items():
+        if token_id >= rows and text not in control:
+            raise CheckpointError(
+                f"{path}: token {shown(text)} has the id {token_id}, but the model's embedding has "
+                f"only {rows} rows; take the tokenizer that belongs to the model"
+            )
+    return {text: token_id for text, token_id in vocab.items() if token_id < rows}
+
+
 def _tokens(
-    path: Path, library: tokenizers.Tokenizer, added: Iterable[Fields]
+    path: Path, library: tokenizers.Tokenizer, vocab: Mapping[str, int], added: Iterable[Fields]
 ) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int64]]]:
     """Give text and type of each token; ids that no token has become unused ones."""
-    vocab = library.get_vocab(with_added_tokens=True)
     count = max(vocab.values(), default=-1) + 1
     if count == 0 or count > 2 * len(vocab) + 1024:
         raise CheckpointError(f"{path}: {len(vocab)} tokens with ids up to {count - 1}")
@@ -170,10 +197,15 @@ def _generation_ends(folder: Path, count: int) -> list[int]:
     return ends
 
 
-def _around(library: tokenizers.Tokenizer) -> AddedTokens:
+def _around(path: Path, library: tokenizers.Tokenizer, count: int) -> AddedTokens:
     """See what the post-processor puts around a text."""
     bare = library.encode(_PROBE, add_special_tokens=False).ids
     full = library.encode(_PROBE, add_special_tokens=True).ids
+    if max(full, default=0) >= count:
+        raise CheckpointError(
+            f"{path}: the post-processor adds the id {max(full)}, expected ids below the "
+            f"vocabulary size {count}; save the tokenizer again"
+        )
     front = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), 0)
     return AddedTokens(tuple(full[:front]), tuple(full[front + len(bare) :]))
 

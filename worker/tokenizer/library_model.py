@@ -69,7 +69,7 @@ class LibraryModel:
 
 
 def _without_blank_in_front(fields: dict[str, Any]) -> tokenizers.Tokenizer:
-    inside = json.loads(json.dumps(fields))
+    inside = json.loads(json.dumps({**fields, "truncation": None, "padding": None}))
     for part in _parts(inside):
         if part.get("prepend_scheme") == "first":
             part["prepend_scheme"] = "never"

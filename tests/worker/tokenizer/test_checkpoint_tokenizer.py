@@ -53,6 +53,49 @@ def sentencepiece(folder, scheme):
     return library
 
 
+@pytest.mark.parametrize("make", [byte_level, lambda folder: sentencepiece(folder, "first")])
+def test_texts_are_neither_cut_nor_filled_up(tmp_path, make):
+    """Files of models that were trained so say it; transformers does not do it either."""
+    library = make(tmp_path)
+    text = "a<s>a a a"
+    expected = checkpoint_tokenizer(tmp_path).encode(text)
+    library.enable_truncation(2)
+    library.enable_padding(length=50)
+    library.save(str(tmp_path / "tokenizer.json"))
+    assert expected == checkpoint_tokenizer(tmp_path).encode(text)
+
+
+def test_control_tokens_without_an_embedding_are_left_out(tmp_path):
+    """Gemma 3's text models have one for images; their text stays text."""
+    library = byte_level(tmp_path)
+    library.add_special_tokens([added("<image>")])
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = checkpoint_tokenizer(tmp_path, 261)
+    assert 261 == tokenizer.vocab_size
+    for special in SpecialText:
+        assert max(tokenizer.encode("<image>", special=special)) < 261
+    whole = checkpoint_tokenizer(tmp_path)
+    assert [258, 261] == whole.encode("<image>", special=SpecialText.PARSE)
+
+
+def test_other_tokens_without_an_embedding_are_refused(tmp_path):
+    """The tokenizer is another model's."""
+    byte_level(tmp_path)
+    with pytest.raises(CheckpointError, match=r"token <think> has the id 260, .* only 260 rows"):
+        checkpoint_tokenizer(tmp_path, 260)
+
+
+def test_an_id_around_texts_that_no_token_has_is_refused(tmp_path):
+    """It has no embedding."""
+    library = byte_level(tmp_path)
+    library.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 999)]
+    )
+    library.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(CheckpointError, match="post-processor adds the id 999"):
+        checkpoint_tokenizer(tmp_path)
+
+
 def test_a_pattern_that_backtracks_without_end_is_an_error_of_the_row(tmp_path):
     """The library panics then, with what is no Exception; other texts are encoded."""
     library = byte_level(tmp_path)
