@@ -141,6 +141,15 @@ def _warm_up_all(config: EngineConfig) -> None:
             for update in _ways_to_compute():
                 _run(path, config.model_copy(update=update))
     _stream_all_types()
+    _segment_a_text()
+
+
+def _segment_a_text() -> None:
+    """Encode as a unigram vocabulary does; no model that is made here has one."""
+    from worker.tokenizer.best_segmentation import BestSegmentation
+
+    words = {"a": 0, "ab": 1}
+    BestSegmentation(words, np.zeros(len(words)), unknown=0, unknown_score=-1.0).encode("ab")
 
 
 def _stream_all_types() -> None:
