@@ -167,6 +167,20 @@ def test_what_is_not_computed_is_named(tmp_path, fields, words):
     assert [] == [word for word in words if word not in message]
 
 
+def test_soft_caps_that_are_null_are_none(tmp_path):
+    """Fields that Gemma 2 leaves out mean its own caps."""
+    names = ("attn_logit_softcapping", "final_logit_softcapping")
+    without = checkpoints.copy("gemma2", tmp_path / "without", **dict.fromkeys(names))
+    config = json.loads((without / "config.json").read_text()) | dict.fromkeys(names)
+    null = checkpoints.copy("gemma2", tmp_path / "null")
+    (null / "config.json").write_text(json.dumps(config))
+    caps = [
+        (config.attention_cap, config.logit_cap)
+        for config in (model_config(HuggingFaceFolder.open(folder)) for folder in (without, null))
+    ]
+    assert [(50.0, 30.0), (None, None)] == caps
+
+
 LONG = {
     "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 64,
     "short_factor": [1.0] * 4, "long_factor": [2.0] * 4,

@@ -87,10 +87,13 @@ _GEMMA3_DEFAULTS = {
     "rope_theta": 1_000_000.0,
 }
 
+_GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+
 GEMMA2 = Family(
     architecture="gemma2",
     classes=("Gemma2ForCausalLM",),
-    keys=_GEMMA_KEYS,
+    keys={**_GEMMA_KEYS, **{name: field(name, 0.0) for name in _GEMMA2_CAPS}},  # 0 for null
+    defaults=_GEMMA2_CAPS,
     key_groups=(rope_keys, _check_scale),
     tensors={**_ENDS, **layer({**_NORMS, **ATTENTION, **GATED_MLP})},
     fixed={"hidden_activation": ("gelu_pytorch_tanh",)},
