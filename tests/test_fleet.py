@@ -2,6 +2,7 @@
 
 import os
 import plistlib
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -23,6 +24,10 @@ SHOW_ENVIRONMENT = "env | grep ^RAY_ > environment; "
 @pytest.fixture
 def node(tmp_path):
     """Run ray-node.sh on a pretended system; returns what ``ray`` was called with."""
+    # A copy: beside the script itself there may be an environment, whose `ray` is the real one.
+    folder = tmp_path / "project/configs/fleet"
+    folder.mkdir(parents=True)
+    script = shutil.copy(FLEET / "ray-node.sh", folder)
 
     def run(commands, *arguments, **environment):
         for name, body in (commands | {"ray": f'{SHOW_ENVIRONMENT}echo "$@"'}).items():
@@ -31,7 +36,7 @@ def node(tmp_path):
             command.chmod(0o755)
         path = f"{tmp_path}{os.pathsep}{os.defpath}"
         done = subprocess.run(
-            ["/bin/sh", FLEET / "ray-node.sh", *arguments],
+            ["/bin/sh", script, *arguments],
             cwd=tmp_path,
             env={"PATH": path, **environment},
             capture_output=True,
